@@ -1,0 +1,1 @@
+"""Measurements. Not tests: they judge nothing."""

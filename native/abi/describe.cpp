@@ -1,0 +1,64 @@
+// The printing behind describe.h.
+#include "abi/describe.h"
+
+#include "abi/artifact.h"
+#include "abi/options_json.h"
+#include "abi/requests_json.h"
+#include "headrace.h"
+
+#include <ggml.h>
+
+namespace headrace {
+
+using nlohmann::json;
+
+namespace {
+
+template <class Options> struct TypeName {
+    const char * operator()(int64_t Options::*) const { return "integer"; }
+    const char * operator()(double Options::*) const { return "number"; }
+    const char * operator()(std::vector<std::string> Options::*) const { return "string[]"; }
+};
+
+template <class Options>
+void add_options(json & into, const char * scope, std::span<const OptionDeclaration<Options>> declarations) {
+    const json defaults = write_options(Options{});
+    for (const auto & declared : declarations) {
+        into.push_back({{"name", declared.name},
+                        {"scope", scope},
+                        {"type", std::visit(TypeName<Options>{}, declared.member)},
+                        {"minimum", declared.minimum},
+                        {"maximum", declared.maximum},
+                        {"default", defaults[declared.name]},
+                        {"localOnly", declared.local_only},
+                        {"help", declared.help}});
+    }
+}
+
+} // namespace
+
+std::string describe() {
+    json options = json::array();
+    add_options(options, "load", load_option_declarations());
+    add_options(options, "request", generation_option_declarations());
+    json errors = json::array();
+    for (const ErrorDeclaration & declared : error_declarations()) {
+        errors.push_back({{"code", declared.name}, {"help", declared.help}});
+    }
+    const std::string artifact    = artifact_name();
+    const json        description = {
+        {"abiVersion", HR_ABI_VERSION},
+        {"build",
+         {{"host", artifact == "native" ? "native" : "wasm"},
+          {"artifact", artifact},
+          {"threads", host_facts().max_threads > 1},
+          {"ggml", ggml_version()}}},
+        {"options", options},
+        {"errors", errors},
+        {"finishReasons", FINISH_REASON_NAMES},
+        {"operations", OPERATION_NAMES},
+    };
+    return description.dump();
+}
+
+} // namespace headrace

@@ -1,0 +1,155 @@
+// The C ABI of include/headrace.h: JSON in, engine calls, JSON out, and the line no exception crosses.
+//
+// Not a place for decisions: what a command means is decided in engine/ and chat/.
+#include "headrace.h"
+
+#include "abi/artifact.h"
+#include "abi/describe.h"
+#include "abi/events_json.h"
+#include "abi/requests_json.h"
+#include "chat/chat_template.h"
+#include "engine/abort_guard.h"
+#include "engine/engine.h"
+
+#include <optional>
+
+using namespace headrace;
+
+struct hr_engine {
+    Engine                      engine{host_facts()};
+    std::optional<ChatTemplate> chat; // made when the first chat asks for it
+    std::string                 written;
+    int64_t                     threads = 0;
+    enum { empty, ready, failed } state = empty;
+};
+
+namespace {
+
+// The error that is being handled, whatever was thrown. Only to be called from a catch clause.
+Error current_error() {
+    try {
+        throw;
+    } catch (const Error & error) {
+        return error;
+    } catch (const std::bad_alloc &) {
+        return Error(ErrorCode::out_of_memory, "there is not enough memory");
+    } catch (const std::exception & error) {
+        return Error(ErrorCode::internal, error.what());
+    } catch (...) {
+        return Error(ErrorCode::internal, "an unknown exception was thrown");
+    }
+}
+
+void fail(hr_engine & handle, const Error & error) {
+    handle.state = hr_engine::failed;
+    handle.engine.fail(error);
+}
+
+Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
+    Submission submission;
+    submission.id      = id;
+    submission.options = std::move(command.options);
+    if (command.operation == Operation::query) {
+        submission.prompt = std::move(command.prompt);
+        return submission;
+    }
+    if (!handle.chat) {
+        handle.chat.emplace(handle.engine.model());
+    }
+    submission.prompt   = handle.chat->render(command.messages);
+    submission.turn_end = handle.chat->turn_end();
+    return submission;
+}
+
+void require_ready(const hr_engine & handle) {
+    if (handle.state == hr_engine::empty) {
+        throw Error(ErrorCode::invalid_request, "no model is loaded yet");
+    }
+    if (handle.state == hr_engine::failed) {
+        throw Error(ErrorCode::engine_closed, "the engine has failed before");
+    }
+}
+
+} // namespace
+
+int32_t hr_abi_version(void) {
+    return HR_ABI_VERSION;
+}
+
+const char * hr_describe(void) {
+    static const std::string description = describe();
+    return description.c_str();
+}
+
+hr_engine * hr_engine_create(void) {
+    try {
+        return new hr_engine;
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+int32_t hr_engine_load(hr_engine * handle, const char * json, size_t length, hr_progress_fn progress,
+                       void * user) {
+    try {
+        if (handle->state != hr_engine::empty) {
+            throw Error(ErrorCode::invalid_request, "this engine has been loaded before");
+        }
+        const LoadCommand  command = read_load_command({json, length});
+        const LoadProgress report  = [&](double fraction) {
+            return !progress || progress(user, fraction) != 0;
+        };
+        handle->threads = handle->engine.load(command.model, command.options, report);
+        handle->state   = hr_engine::ready;
+        return 1;
+    } catch (...) {
+        fail(*handle, current_error());
+        return 0;
+    }
+}
+
+void hr_engine_submit(hr_engine * handle, const char * json, size_t length) {
+    RequestId id = 0;
+    try {
+        const AbortGuard guard;
+        SubmitCommand    command = read_submit_command({json, length}, id);
+        require_ready(*handle);
+        handle->engine.submit(prepare(*handle, std::move(command), id));
+    } catch (...) {
+        const Error error = current_error();
+        if (error.code == ErrorCode::engine_aborted) {
+            fail(*handle, error);
+        }
+        handle->engine.events().push_back(FailedEvent{id, error});
+    }
+}
+
+void hr_engine_cancel(hr_engine * handle, double request_id) {
+    if (handle->state == hr_engine::ready && request_id > 0) {
+        handle->engine.cancel(static_cast<RequestId>(request_id));
+    }
+}
+
+int32_t hr_engine_tick(hr_engine * handle, double budget_ms) {
+    if (handle->state != hr_engine::ready) {
+        return handle->state == hr_engine::failed ? -1 : 0;
+    }
+    try {
+        return static_cast<int32_t>(handle->engine.tick(budget_ms));
+    } catch (...) {
+        fail(*handle, current_error());
+        return -1;
+    }
+}
+
+const char * hr_engine_events(hr_engine * handle, size_t * length) {
+    EventQueue & events = handle->engine.events();
+    handle->written     = write_events(events, handle->threads);
+    events.clear();
+    *length = handle->written.size();
+    return handle->written.c_str();
+}
+
+void hr_engine_free(hr_engine * handle) {
+    delete handle;
+}

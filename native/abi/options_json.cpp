@@ -1,0 +1,111 @@
+// The conversions behind options_json.h.
+#include "abi/options_json.h"
+
+#include <cmath>
+
+namespace headrace {
+
+using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void refuse(const std::string & option, const std::string & why) {
+    throw Error(ErrorCode::invalid_option, option + " " + why, {{"option", option}});
+}
+
+std::string plain(double number) {
+    return json(number == std::floor(number) ? json(static_cast<int64_t>(number)) : json(number)).dump();
+}
+
+template <class Options> void check_range(const OptionDeclaration<Options> & declared, double value) {
+    if (!(value >= declared.minimum && value <= declared.maximum)) {
+        refuse(declared.name, "must be from " + plain(declared.minimum) + " to " + plain(declared.maximum) +
+                                  ", not " + plain(value));
+    }
+}
+
+template <class Options> struct Reader {
+    const OptionDeclaration<Options> & declared;
+    const json &                       value;
+    Options &                          into;
+
+    void operator()(int64_t Options::* member) const {
+        const bool whole = value.is_number() && std::floor(value.get<double>()) == value.get<double>();
+        if (!whole) {
+            refuse(declared.name, "must be a whole number, not " + value.dump());
+        }
+        check_range(declared, value.get<double>());
+        into.*member = static_cast<int64_t>(value.get<double>());
+    }
+
+    void operator()(double Options::* member) const {
+        if (!value.is_number()) {
+            refuse(declared.name, "must be a number, not " + value.dump());
+        }
+        check_range(declared, value.get<double>());
+        into.*member = value.get<double>();
+    }
+
+    void operator()(std::vector<std::string> Options::* member) const {
+        const bool strings =
+            value.is_array() &&
+            std::all_of(value.begin(), value.end(), [](const json & item) { return item.is_string(); });
+        if (!strings) {
+            refuse(declared.name, "must be a list of strings, not " + value.dump());
+        }
+        if (static_cast<double>(value.size()) > declared.maximum) {
+            refuse(declared.name, "may hold at most " + plain(declared.maximum) + " strings");
+        }
+        into.*member = value.get<std::vector<std::string>>();
+    }
+};
+
+template <class Options>
+Options read(const json & given, std::span<const OptionDeclaration<Options>> declarations) {
+    Options options;
+    if (given.is_null()) {
+        return options;
+    }
+    if (!given.is_object()) {
+        throw Error(ErrorCode::invalid_request, "options must be an object");
+    }
+    for (const auto & [name, value] : given.items()) {
+        const auto declared =
+            std::find_if(declarations.begin(), declarations.end(),
+                         [&](const auto & declaration) { return declaration.name == name; });
+        if (declared == declarations.end()) {
+            refuse(name, "is not an option");
+        }
+        std::visit(Reader<Options>{*declared, value, options}, declared->member);
+    }
+    return options;
+}
+
+template <class Options>
+json write(const Options & options, std::span<const OptionDeclaration<Options>> declarations) {
+    json object = json::object();
+    for (const auto & declaration : declarations) {
+        std::visit([&](auto member) { object[declaration.name] = options.*member; }, declaration.member);
+    }
+    return object;
+}
+
+} // namespace
+
+LoadOptions read_load_options(const json & given) {
+    return read(given, load_option_declarations());
+}
+
+GenerationOptions read_generation_options(const json & given) {
+    return read(given, generation_option_declarations());
+}
+
+json write_options(const LoadOptions & options) {
+    return write(options, load_option_declarations());
+}
+
+json write_options(const GenerationOptions & options) {
+    return write(options, generation_option_declarations());
+}
+
+} // namespace headrace

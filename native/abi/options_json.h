@@ -1,0 +1,19 @@
+// JSON ↔ option structs, by the tables of engine/options.h.
+#pragma once
+
+#include "engine/error.h"
+#include "engine/options.h"
+
+#include <nlohmann/json.hpp>
+
+namespace headrace {
+
+// Throws Error (invalid_option), naming the option, for one that is unknown, mistyped or out of range.
+LoadOptions       read_load_options(const nlohmann::json & json);
+GenerationOptions read_generation_options(const nlohmann::json & json);
+
+// Every option with its value.
+nlohmann::json write_options(const LoadOptions & options);
+nlohmann::json write_options(const GenerationOptions & options);
+
+} // namespace headrace

@@ -1,0 +1,116 @@
+// The life of an engine behind engine.h.
+#include "engine/engine.h"
+
+#include "engine/abort_guard.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace headrace {
+
+static double now_ms() {
+    using namespace std::chrono;
+    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+Engine::Engine(Host host) : host_(host) {}
+
+Engine::~Engine() = default;
+
+static LoadOptions resolve(LoadOptions options, const Host & host, const ModelInfo & model) {
+    if (options.threads > host.max_threads) {
+        throw Error(ErrorCode::invalid_option,
+                    "threads: this build runs at most " + std::to_string(host.max_threads) + ", not " +
+                        std::to_string(options.threads),
+                    {{"option", "threads"}});
+    }
+    if (options.threads == 0) {
+        options.threads = host.default_threads;
+    }
+    if (options.context_size == 0) {
+        options.context_size = std::max<int64_t>(model.trained_context, 1);
+    }
+    // Every slot that decodes must fit into one pass.
+    options.batch_size = std::max(options.batch_size, options.slots);
+    return options;
+}
+
+int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
+    const double     before = now_ms();
+    const AbortGuard guard;
+    model_               = std::make_unique<Model>(path, host_.memory_map, progress);
+    const ModelInfo info = model_->info();
+    options              = resolve(options, host_, info);
+    decoder_             = std::make_unique<LlamaDecoder>(*model_, options);
+    guard.check();
+    scheduler_ =
+        std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
+                                    static_cast<size_t>(options.batch_size));
+    events_.push_back(ReadyEvent{info, options, now_ms() - before});
+    return options.threads;
+}
+
+// Any seed but 2^32-1, which llama.cpp takes for "draw one yourself".
+static int64_t new_seed() {
+    return static_cast<int64_t>(std::random_device{}() % 0xFFFFFFFFu);
+}
+
+Request Engine::prepare(Submission & submission) const {
+    Request request;
+    request.id      = submission.id;
+    request.prompt  = model_->tokenize(submission.prompt);
+    request.options = std::move(submission.options);
+    if (request.options.seed < 0) {
+        request.options.seed = new_seed();
+    }
+    if (request.prompt.empty()) {
+        throw Error(ErrorCode::invalid_request, "the prompt is empty");
+    }
+    const size_t context = decoder_->context_size();
+    if (request.prompt.size() >= context) {
+        throw Error(ErrorCode::context_overflow,
+                    "the prompt has " + std::to_string(request.prompt.size()) +
+                        " tokens, the context holds " + std::to_string(context) +
+                        " and needs room for an answer",
+                    {{"promptTokens", static_cast<double>(request.prompt.size())},
+                     {"contextSize", static_cast<double>(context)}});
+    }
+    if (!submission.turn_end.empty()) {
+        request.stop_tokens = model_->find_tokens(submission.turn_end);
+    }
+    return request;
+}
+
+void Engine::submit(Submission submission) {
+    Request request = prepare(submission);
+    events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
+    if (!submission.turn_end.empty()) {
+        request.options.stop.push_back(submission.turn_end);
+    }
+    scheduler_->submit(std::move(request));
+}
+
+void Engine::cancel(RequestId id) {
+    scheduler_->cancel(id);
+}
+
+size_t Engine::tick(double budget_ms) {
+    const double     end = now_ms() + budget_ms;
+    const AbortGuard guard;
+    do {
+        scheduler_->step();
+        guard.check();
+    } while (scheduler_->unfinished() > 0 && now_ms() < end);
+    scheduler_->flush();
+    return scheduler_->unfinished();
+}
+
+void Engine::fail(const Error & error) {
+    if (scheduler_) {
+        scheduler_->fail_all(error);
+    }
+    events_.push_back(EngineFailedEvent{error});
+}
+
+} // namespace headrace

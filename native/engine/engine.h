@@ -1,0 +1,65 @@
+// The engine: a model, its decoder and the scheduler, behind prompts and events.
+//
+// One per endpoint, on one thread. Knows no JSON and no templates: abi/headrace.cpp brings prompts that
+// are rendered already.
+#pragma once
+
+#include "engine/llama_decoder.h"
+#include "engine/model.h"
+#include "engine/scheduler.h"
+
+#include <memory>
+#include <string>
+
+namespace headrace {
+
+// What the engine must know of where it runs.
+struct Host {
+    bool    memory_map      = true;
+    int64_t default_threads = 1;
+    int64_t max_threads     = 1;
+};
+
+// A request whose prompt is plain text.
+struct Submission {
+    RequestId         id = 0;
+    std::string       prompt;
+    GenerationOptions options;
+    std::string       turn_end; // the text that ends a turn in the model's chat template; may be empty
+};
+
+class Engine {
+  public:
+    explicit Engine(Host host);
+    ~Engine();
+
+    // Loads the model, leaves a ReadyEvent and returns the compute threads in force.
+    // Throws Error; then the engine is of no use.
+    int64_t load(const std::string & path, LoadOptions options, const LoadProgress & progress);
+
+    // Leaves an AcceptedEvent. Throws Error when the prompt cannot be taken.
+    void submit(Submission submission);
+
+    void cancel(RequestId id);
+
+    // Steps until budget_ms are spent, at least once if there is work. Returns unfinished requests.
+    // Throws Error when the engine cannot go on; the caller then ends it with fail().
+    size_t tick(double budget_ms);
+
+    // Ends every unfinished request with this error, and leaves an EngineFailedEvent.
+    void fail(const Error & error);
+
+    const Model & model() const { return *model_; }
+    EventQueue &  events() { return events_; }
+
+  private:
+    Request prepare(Submission & submission) const;
+
+    Host                          host_;
+    EventQueue                    events_;
+    std::unique_ptr<Model>        model_;
+    std::unique_ptr<LlamaDecoder> decoder_;
+    std::unique_ptr<Scheduler>    scheduler_;
+};
+
+} // namespace headrace

@@ -1,0 +1,68 @@
+// Every error code of the project, and the exception that carries one.
+//
+// Declared once here, whoever raises it: hr_describe() prints the table, web/errors.js and
+// headrace/errors.py carry the codes on. Not a place for messages: those are written where the error is.
+#pragma once
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace headrace {
+
+// X(code, help). Codes below the line are raised by hosts (JavaScript, Python), never by the engine.
+#define HR_ERROR_CODES(X)                                                                                    \
+    X(invalid_option, "an option is unknown, of the wrong type or out of range; detail.option names it")     \
+    X(invalid_request, "the request itself is malformed; the message says where")                            \
+    X(unsupported_operation, "this endpoint cannot do this operation")                                       \
+    X(model_not_found, "there is no file at the given place, or it cannot be opened")                        \
+    X(model_invalid, "the file is not a GGUF model that can be run; the message says why")                   \
+    X(model_truncated, "the file ends before its tensors do; detail has the expected and actual bytes")      \
+    X(out_of_memory, "the model or its context does not fit into memory")                                    \
+    X(context_overflow, "the prompt does not fit into the context; detail has both sizes")                   \
+    X(template_missing, "chat was asked of a model that carries no chat template")                           \
+    X(template_rejected, "the model's chat template refuses these messages; the message is its own")         \
+    X(engine_aborted, "an assertion failed inside the engine; the instance cannot be used any more")         \
+    X(engine_closed, "the endpoint was closed before the request ended")                                     \
+    X(cancelled, "the caller cancelled before there was a result")                                           \
+    X(internal, "a defect of Headrace; please report it")                                                    \
+    /* ---- raised by hosts ---- */                                                                          \
+    X(environment_unsupported, "the browser lacks something that was asked for; the message names it")       \
+    X(artifact_missing, "the compiled engine is not where it was looked for")                                \
+    X(version_mismatch, "the JavaScript and the compiled engine are of different versions")                  \
+    X(worker_crashed, "the worker that ran the engine is gone")                                              \
+    X(download_failed, "the model could not be fetched; detail.status is the HTTP status, if any")           \
+    X(endpoint_unknown, "the client has no endpoint of this name")
+
+enum class ErrorCode {
+#define X(code, help) code,
+    HR_ERROR_CODES(X)
+#undef X
+};
+
+struct ErrorDeclaration {
+    ErrorCode    code;
+    const char * name;
+    const char * help;
+};
+
+std::span<const ErrorDeclaration> error_declarations();
+
+const char * error_name(ErrorCode code);
+
+// Named facts about an error, for programs; the message is for people.
+using ErrorDetail = std::vector<std::pair<std::string, std::variant<double, std::string>>>;
+
+class Error : public std::runtime_error {
+  public:
+    Error(ErrorCode code, const std::string & message, ErrorDetail detail = {})
+        : std::runtime_error(message), code(code), detail(std::move(detail)) {}
+
+    ErrorCode   code;
+    ErrorDetail detail;
+};
+
+} // namespace headrace

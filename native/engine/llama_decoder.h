@@ -1,0 +1,46 @@
+// A Decoder on llama.cpp: one context, one sequence per slot, one persistent pool of compute threads.
+#pragma once
+
+#include "engine/decoder.h"
+#include "engine/model.h"
+#include "engine/options.h"
+
+#include <ggml-cpu.h>
+#include <llama-cpp.h>
+
+#include <memory>
+
+namespace headrace {
+
+struct ThreadpoolDeleter {
+    void operator()(ggml_threadpool * pool) const { ggml_threadpool_free(pool); }
+};
+
+struct LlamaBatchDeleter {
+    void operator()(llama_batch * batch) const {
+        llama_batch_free(*batch);
+        delete batch;
+    }
+};
+
+class LlamaDecoder : public Decoder {
+  public:
+    // options: with the values in force (no zeros left). The model outlives the decoder.
+    // Throws Error (out_of_memory) when the context cannot be made.
+    LlamaDecoder(const Model & model, const LoadOptions & options);
+
+    void                   decode(const BatchPlan & plan) override;
+    std::span<const float> logits(size_t contribution) override;
+    void                   clear_slot(size_t slot) override;
+    size_t                 context_size() const override { return context_size_; }
+
+  private:
+    // Order matters: the context lets go of the pool before the pool ends.
+    std::unique_ptr<ggml_threadpool, ThreadpoolDeleter> threads_;
+    llama_context_ptr                                   context_;
+    std::unique_ptr<llama_batch, LlamaBatchDeleter>     batch_;
+    size_t                                              context_size_;
+    size_t                                              vocabulary_size_;
+};
+
+} // namespace headrace

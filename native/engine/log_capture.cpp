@@ -1,0 +1,43 @@
+// The log callback behind log_capture.h.
+#include "engine/log_capture.h"
+
+#include <llama.h>
+
+#include <mutex>
+
+namespace headrace {
+
+static thread_local LogCapture * innermost = nullptr;
+
+// "llama_model_load: error loading model: x" → "error loading model: x"
+static std::string without_function_name(std::string line) {
+    while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) {
+        line.pop_back();
+    }
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos && line.find(' ') > colon) {
+        line.erase(0, colon + 2);
+    }
+    return line;
+}
+
+void LogCapture::receive(int level, const char * text) {
+    if (level == GGML_LOG_LEVEL_ERROR && innermost) {
+        innermost->last_error_ = without_function_name(text);
+        innermost->errors_ += innermost->last_error_ + "\n";
+    }
+}
+
+LogCapture::LogCapture() : outer_(innermost) {
+    static std::once_flag installed;
+    std::call_once(installed, [] {
+        llama_log_set([](ggml_log_level level, const char * text, void *) { receive(level, text); }, nullptr);
+    });
+    innermost = this;
+}
+
+LogCapture::~LogCapture() {
+    innermost = outer_;
+}
+
+} // namespace headrace

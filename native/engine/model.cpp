@@ -1,0 +1,122 @@
+// Loading and tokenising behind model.h.
+#include "engine/model.h"
+
+#include "engine/log_capture.h"
+#include "engine/model_file.h"
+
+#include <mutex>
+
+namespace headrace {
+
+static llama_model_ptr load(const std::string & path, bool memory_map, const LoadProgress & progress) {
+    struct Watch {
+        const LoadProgress & progress;
+        bool                 cancelled = false;
+    } watch{progress};
+
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers       = 0;
+    params.load_mode          = memory_map ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    params.lazy_mode          = LLAMA_LAZY_MODE_OFF; // its size threshold overflows to 0 in 32 bits
+    params.progress_callback  = [](float fraction, void * user) {
+        auto & state    = *static_cast<Watch *>(user);
+        state.cancelled = state.progress && !state.progress(fraction);
+        return !state.cancelled;
+    };
+    params.progress_callback_user_data = &watch;
+
+    LogCapture      log;
+    llama_model_ptr model(llama_model_load_from_file(path.c_str(), params));
+    if (watch.cancelled) {
+        throw Error(ErrorCode::cancelled, "loading was cancelled");
+    }
+    if (!model) {
+        const bool memory = log.errors().find("alloc") != std::string::npos;
+        throw Error(memory ? ErrorCode::out_of_memory : ErrorCode::model_invalid,
+                    memory ? "the model does not fit into memory"
+                           : "the model cannot be loaded: " + log.last_error());
+    }
+    return model;
+}
+
+Model::Model(const std::string & path, bool memory_map, const LoadProgress & progress) {
+    static std::once_flag initialised;
+    std::call_once(initialised, llama_backend_init);
+    check_model_file(path);
+    model_      = load(path, memory_map, progress);
+    vocabulary_ = llama_model_get_vocab(model_.get());
+    if (!llama_model_has_decoder(model_.get()) || llama_vocab_n_tokens(vocabulary_) == 0) {
+        throw Error(ErrorCode::model_invalid, "this model does not generate text");
+    }
+}
+
+size_t Model::size() const {
+    return static_cast<size_t>(llama_vocab_n_tokens(vocabulary_));
+}
+
+std::string Model::piece(Token token) const {
+    std::string text(32, '\0');
+    const auto  render = [&] {
+        return llama_token_to_piece(vocabulary_, token, text.data(), static_cast<int32_t>(text.size()), 0,
+                                    false);
+    };
+    int32_t length = render();
+    if (length < 0) {
+        text.resize(static_cast<size_t>(-length));
+        length = render();
+    }
+    text.resize(static_cast<size_t>(std::max(length, 0)));
+    return text;
+}
+
+bool Model::is_end(Token token) const {
+    return llama_vocab_is_eog(vocabulary_, token);
+}
+
+std::vector<Token> Model::tokenize(const std::string & text) const {
+    std::vector<Token> tokens(text.size() + 8);
+    const auto         run = [&] {
+        return llama_tokenize(vocabulary_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                              static_cast<int32_t>(tokens.size()), /*add_special*/ true,
+                              /*parse_special*/ true);
+    };
+    int32_t count = run();
+    if (count < 0) {
+        tokens.resize(static_cast<size_t>(-count));
+        count = run();
+    }
+    tokens.resize(static_cast<size_t>(std::max(count, 0)));
+    return tokens;
+}
+
+std::vector<Token> Model::find_tokens(const std::string & text) const {
+    std::vector<Token> found;
+    const Token        count = llama_vocab_n_tokens(vocabulary_);
+    for (Token token = 0; token < count; token++) {
+        if (text == llama_vocab_get_text(vocabulary_, token)) {
+            found.push_back(token);
+        }
+    }
+    return found;
+}
+
+static std::string metadata(const llama_model * model, const char * key) {
+    std::string   value(256, '\0');
+    const int32_t length = llama_model_meta_val_str(model, key, value.data(), value.size());
+    value.resize(static_cast<size_t>(std::clamp<int32_t>(length, 0, static_cast<int32_t>(value.size()) - 1)));
+    return value;
+}
+
+ModelInfo Model::info() const {
+    ModelInfo info;
+    info.name            = metadata(model_.get(), "general.name");
+    info.architecture    = metadata(model_.get(), "general.architecture");
+    info.parameters      = llama_model_n_params(model_.get());
+    info.bytes           = llama_model_size(model_.get());
+    info.vocabulary      = llama_vocab_n_tokens(vocabulary_);
+    info.trained_context = llama_model_n_ctx_train(model_.get());
+    info.chat_template   = llama_model_chat_template(model_.get(), nullptr) != nullptr;
+    return info;
+}
+
+} // namespace headrace

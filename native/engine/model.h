@@ -1,0 +1,45 @@
+// A loaded model: weights and vocabulary. Knows how to turn text into tokens and back.
+//
+// Contexts are made from it by llama_decoder.cpp; chat templates are read from it by chat/chat_template.cpp.
+#pragma once
+
+#include "engine/decoder.h"
+#include "engine/event.h"
+
+#include <llama-cpp.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace headrace {
+
+// Told how far loading has come, 0 to 1; returning false ends it.
+using LoadProgress = std::function<bool(double)>;
+
+class Model : public Vocabulary {
+  public:
+    // Blocks until the weights are in memory. memory_map: whether the host can map files.
+    // Throws Error (model_*, out_of_memory, cancelled).
+    Model(const std::string & path, bool memory_map, const LoadProgress & progress);
+
+    size_t      size() const override;
+    std::string piece(Token token) const override;
+    bool        is_end(Token token) const override;
+
+    // With the model's own beginning-of-text token where it wants one; special tokens in the text count as such.
+    std::vector<Token> tokenize(const std::string & text) const;
+
+    // All tokens whose text in the vocabulary is exactly this.
+    std::vector<Token> find_tokens(const std::string & text) const;
+
+    ModelInfo info() const;
+
+    llama_model * get() const { return model_.get(); }
+
+  private:
+    llama_model_ptr     model_;
+    const llama_vocab * vocabulary_ = nullptr;
+};
+
+} // namespace headrace

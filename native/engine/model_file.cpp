@@ -1,0 +1,137 @@
+// The checks behind model_file.h.
+#include "engine/model_file.h"
+
+#include "engine/error.h"
+#include "engine/log_capture.h"
+
+#include <gguf.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+namespace headrace {
+
+namespace {
+
+struct GgufDeleter {
+    void operator()(gguf_context * context) const { gguf_free(context); }
+};
+using GgufPtr = std::unique_ptr<gguf_context, GgufDeleter>;
+
+[[noreturn]] void invalid(const std::string & why) {
+    throw Error(ErrorCode::model_invalid, why);
+}
+
+std::string read_start(const std::string & path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw Error(ErrorCode::model_not_found, "cannot open " + path + ": " + std::strerror(errno));
+    }
+    std::string start(64, '\0');
+    file.read(start.data(), static_cast<std::streamsize>(start.size()));
+    start.resize(static_cast<size_t>(file.gcount()));
+    return start;
+}
+
+void check_start(const std::string & start) {
+    if (start.starts_with("GGUF")) {
+        return;
+    }
+    if (start.empty()) {
+        invalid("the file is empty");
+    }
+    if (start.starts_with("version https://git-lfs")) {
+        invalid("this is a Git LFS pointer, not the model it points to: download the file itself");
+    }
+    const size_t first = start.find_first_not_of(" \t\r\n");
+    if (first != std::string::npos && start[first] == '<') {
+        invalid("this is an HTML page, not a model: the download probably led to an error or login page");
+    }
+    if (start.starts_with("FUGG")) {
+        invalid("this GGUF file is big-endian, which is not supported");
+    }
+    invalid("this is not a GGUF file: it does not begin with the letters GGUF");
+}
+
+// The value of a non-negative integer key of any width; nothing if absent or not an integer.
+std::optional<uint64_t> find_integer(const gguf_context * gguf, const std::string & key) {
+    const int64_t id = gguf_find_key(gguf, key.c_str());
+    if (id < 0) {
+        return std::nullopt;
+    }
+    switch (gguf_get_kv_type(gguf, id)) {
+        case GGUF_TYPE_UINT16: return gguf_get_val_u16(gguf, id);
+        case GGUF_TYPE_UINT32: return gguf_get_val_u32(gguf, id);
+        case GGUF_TYPE_UINT64: return gguf_get_val_u64(gguf, id);
+        case GGUF_TYPE_INT32: return static_cast<uint64_t>(std::max(gguf_get_val_i32(gguf, id), 0));
+        case GGUF_TYPE_INT64: return static_cast<uint64_t>(std::max<int64_t>(gguf_get_val_i64(gguf, id), 0));
+        default: return std::nullopt;
+    }
+}
+
+void check_tensors_are_there(const gguf_context * gguf, uint64_t file_bytes) {
+    const int64_t count = gguf_get_n_tensors(gguf);
+    if (count == 0) {
+        invalid("the file holds no tensors: it is not a whole model");
+    }
+    uint64_t needed = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t end =
+            gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, i) + gguf_get_tensor_size(gguf, i);
+        needed = std::max(needed, end);
+    }
+    if (needed > file_bytes) {
+        throw Error(ErrorCode::model_truncated,
+                    "the file is cut short: its tensors need " + std::to_string(needed) + " bytes, it has " +
+                        std::to_string(file_bytes),
+                    {{"expectedBytes", static_cast<double>(needed)},
+                     {"actualBytes", static_cast<double>(file_bytes)}});
+    }
+}
+
+void check_shape(const gguf_context * gguf) {
+    const int64_t id = gguf_find_key(gguf, "general.architecture");
+    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_STRING) {
+        invalid("the file does not say which architecture it is (general.architecture)");
+    }
+    const std::string architecture = gguf_get_val_str(gguf, id);
+    for (const char * name : {".block_count", ".embedding_length", ".context_length"}) {
+        if (find_integer(gguf, architecture + name).value_or(1) == 0) {
+            invalid("the file says that " + architecture + name + " is 0");
+        }
+    }
+}
+
+} // namespace
+
+void check_model_file(const std::string & path) {
+    std::error_code failure;
+    if (!std::filesystem::exists(path, failure)) {
+        throw Error(ErrorCode::model_not_found, "there is no file " + path);
+    }
+    if (!std::filesystem::is_regular_file(path, failure)) {
+        throw Error(ErrorCode::model_not_found, path + " is not a file");
+    }
+    check_start(read_start(path));
+    const uint64_t file_bytes = std::filesystem::file_size(path);
+
+    LogCapture    log;
+    const GgufPtr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc*/ true, /*ctx*/ nullptr}));
+    if (!gguf) {
+        if (log.last_error().find("read") != std::string::npos) {
+            throw Error(ErrorCode::model_truncated, "the file is cut short, within its header",
+                        {{"actualBytes", static_cast<double>(file_bytes)}});
+        }
+        invalid("the file's header is damaged: " + log.last_error());
+    }
+    check_tensors_are_there(gguf.get(), file_bytes);
+    check_shape(gguf.get());
+}
+
+} // namespace headrace

@@ -1,0 +1,13 @@
+// Looks at a model file before llama.cpp does, and says in one sentence what is wrong with it.
+//
+// Reads the header only. The page looks at the first bytes even earlier: web/models/gguf.js.
+#pragma once
+
+#include <string>
+
+namespace headrace {
+
+// Throws Error (model_not_found, model_invalid, model_truncated) unless the file looks loadable.
+void check_model_file(const std::string & path);
+
+} // namespace headrace

@@ -1,0 +1,51 @@
+// The options of the engine: their values as plain structs, their declaration as one table each.
+//
+// abi/options_json.cpp fills the structs from JSON by these tables, abi/describe.cpp prints them.
+// A new option is a member and a row, and code that honours it. Defaults are the members' initial values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace headrace {
+
+// Chosen once, when a model is loaded.
+struct LoadOptions {
+    int64_t context_size = 4096; // tokens per slot; 0: what the model was trained with
+    int64_t slots        = 1;    // requests that run side by side
+    int64_t threads      = 0;    // 0: the host's default
+    int64_t batch_size   = 512;  // tokens per forward pass at most
+};
+
+// Chosen for each request.
+struct GenerationOptions {
+    int64_t                  max_tokens        = 512;
+    double                   temperature       = 0.8;
+    int64_t                  top_k             = 40;
+    double                   top_p             = 0.95;
+    double                   min_p             = 0.05;
+    double                   repeat_penalty    = 1.0;
+    double                   frequency_penalty = 0.0;
+    double                   presence_penalty  = 0.0;
+    int64_t                  seed              = -1; // negative: a new one each time
+    std::vector<std::string> stop;
+};
+
+template <class Options> struct OptionDeclaration {
+    using Member = std::variant<int64_t Options::*, double Options::*, std::vector<std::string> Options::*>;
+
+    const char * name; // as on the wire, camelCase
+    Member       member;
+    double       minimum; // of the number, or of the length of a list
+    double       maximum;
+    bool         local_only; // refused by remote endpoints
+    const char * help;
+};
+
+std::span<const OptionDeclaration<LoadOptions>>       load_option_declarations();
+std::span<const OptionDeclaration<GenerationOptions>> generation_option_declarations();
+
+} // namespace headrace

@@ -1,0 +1,40 @@
+// A request as the scheduler sees it: tokens in, options, and what it has cost so far.
+//
+// Made by engine.cpp from a prompt; not aware of JSON, templates or slots.
+#pragma once
+
+#include "engine/options.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace headrace {
+
+using Token     = int32_t;
+using RequestId = uint64_t;
+
+enum class FinishReason { stop, length, cancelled };
+
+constexpr const char * FINISH_REASON_NAMES[] = {"stop", "length", "cancelled"};
+
+// Moments in milliseconds of the engine's clock; negative: not yet.
+struct RequestTimes {
+    double              submitted   = -1;
+    double              admitted    = -1;
+    double              first_token = -1;
+    double              last_token  = -1;
+    std::vector<double> intervals; // between successive tokens
+};
+
+struct Request {
+    RequestId          id = 0;
+    std::vector<Token> prompt;
+    GenerationOptions  options;
+    std::vector<Token> stop_tokens; // end the generation like an end-of-text token, without being text
+    RequestTimes       times;
+    bool               cancelled = false;
+};
+
+} // namespace headrace

@@ -1,0 +1,123 @@
+// The planner alone: what goes into a forward pass, over slots made by hand (case H2).
+#include "engine/slot.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+
+using namespace headrace;
+
+namespace {
+
+Slot prefilling(RequestId id, size_t prompt, size_t computed = 0) {
+    Slot slot;
+    slot.phase          = SlotPhase::prefill;
+    slot.request.id     = id;
+    slot.request.prompt = std::vector<Token>(prompt, static_cast<Token>(id));
+    slot.computed       = computed;
+    return slot;
+}
+
+Slot decoding(RequestId id, size_t computed) {
+    Slot slot  = prefilling(id, computed, computed);
+    slot.phase = SlotPhase::decode;
+    slot.last  = 7;
+    return slot;
+}
+
+std::vector<Slot> make_slots(Slot first, Slot second = {}, Slot third = {}) {
+    std::vector<Slot> slots;
+    slots.push_back(std::move(first));
+    slots.push_back(std::move(second));
+    slots.push_back(std::move(third));
+    return slots;
+}
+
+} // namespace
+
+TEST_CASE("batch_planner: every slot that decodes gets its token beside a long prefill") {
+    const auto   slots = make_slots(decoding(1, 5), prefilling(2, 1000), decoding(3, 9));
+    BatchPlanner planner(3, 64);
+    const auto & plan = planner.plan(slots, 0b111, 1000);
+    CHECK(plan.decode_tokens == 2);
+    CHECK(plan.prefill_tokens == 62);
+    CHECK(plan.contributions.size() == 64);
+    CHECK(plan.contributions[0].slot == 0);
+    CHECK(plan.contributions[0].position == 5);
+    CHECK(plan.contributions[1].slot == 2);
+    CHECK(plan.contributions[2].kind == ContributionKind::prefill);
+}
+
+TEST_CASE("batch_planner: logits are wanted only where a token will be sampled") {
+    const auto   slots = make_slots(decoding(1, 5), prefilling(2, 10, 6), prefilling(3, 10));
+    BatchPlanner planner(3, 64);
+    for (const Contribution & contribution : planner.plan(slots, 0b111, 64).contributions) {
+        const bool last_of_prompt =
+            contribution.kind == ContributionKind::prefill && contribution.position == 9;
+        CHECK(contribution.wants_logits == (contribution.kind == ContributionKind::decode || last_of_prompt));
+    }
+}
+
+TEST_CASE("batch_planner: the prefill budget goes to the oldest request first and is kept") {
+    const auto   slots = make_slots(prefilling(9, 10), prefilling(2, 4), prefilling(5, 10));
+    BatchPlanner planner(3, 64);
+    const auto & plan = planner.plan(slots, 0b111, 7);
+    CHECK(plan.prefill_tokens == 7);
+    std::map<uint32_t, int> taken;
+    for (const Contribution & contribution : plan.contributions) {
+        taken[contribution.slot]++;
+    }
+    CHECK(taken == std::map<uint32_t, int>{{1, 4}, {2, 3}});
+}
+
+TEST_CASE("batch_planner: slots take turns when more of them decode than the batch holds") {
+    const auto              slots = make_slots(decoding(1, 1), decoding(2, 1), decoding(3, 1));
+    BatchPlanner            planner(3, 2);
+    std::map<uint32_t, int> turns;
+    for (int i = 0; i < 30; i++) {
+        const auto & plan = planner.plan(slots, 0b111, 10);
+        CHECK(plan.contributions.size() == 2);
+        for (const Contribution & contribution : plan.contributions) {
+            turns[contribution.slot]++;
+        }
+    }
+    CHECK(turns == std::map<uint32_t, int>{{0, 20}, {1, 20}, {2, 20}});
+}
+
+TEST_CASE("batch_planner: slots without a request are left out") {
+    const auto   slots = make_slots(decoding(1, 1), decoding(2, 1), decoding(3, 1));
+    BatchPlanner planner(3, 8);
+    const auto & plan = planner.plan(slots, 0b010, 8);
+    REQUIRE(plan.contributions.size() == 1);
+    CHECK(plan.contributions[0].slot == 1);
+}
+
+TEST_CASE("batch_planner: random slots never overfill a batch, skip a position or repeat a decode") {
+    std::mt19937 random(7);
+    const auto   pick = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+    for (int round = 0; round < 2000; round++) {
+        const size_t      batch = 1 + pick(40);
+        std::vector<Slot> slots;
+        for (size_t i = 0; i < 8; i++) {
+            const size_t length = 1 + pick(50);
+            slots.push_back(pick(2) ? decoding(i + 1, length) : prefilling(i + 1, length, pick(length)));
+        }
+        BatchPlanner            planner(slots.size(), batch);
+        const auto              occupied = static_cast<uint64_t>(pick(256));
+        const auto &            plan     = planner.plan(slots, occupied, pick(60));
+        std::map<uint32_t, int> decodes;
+        std::map<uint32_t, int> next;
+        CHECK(plan.contributions.size() <= batch);
+        for (const Contribution & contribution : plan.contributions) {
+            const Slot & slot = slots[contribution.slot];
+            CHECK((occupied >> contribution.slot & 1) == 1);
+            CHECK(contribution.request == slot.request.id);
+            CHECK(contribution.position == static_cast<int32_t>(slot.computed) + next[contribution.slot]++);
+            if (contribution.kind == ContributionKind::decode) {
+                CHECK(++decodes[contribution.slot] == 1);
+                CHECK(slot.phase == SlotPhase::decode);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+"""Fixtures of the browser tests: one Chromium, and tabs on servers of their own that watch their console.
+
+Every module in this folder marks its tests `browser`.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page
+
+from headrace.headless import launch
+from headrace.server import background_server, create_app
+from tests.gguf_builder import parrot, spell_bytes
+
+SETUP = """async () => {
+  Object.assign(globalThis, await import("/headrace/index.js"));
+  globalThis.client = new HeadraceClient();
+  globalThis.told = (promise) => promise.then(
+    (value) => ({ value }),
+    ({ code, message, detail }) => ({ error: { code, message, detail } }),
+  );
+}"""
+
+
+class Tab:
+    """A page with the library in its global scope, and everything its console complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self._allowed: list[str] = []
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(error.message))
+
+    def run(self, script: str, argument: object = None) -> Any:
+        """Evaluates a JavaScript function in the page."""
+        return self.page.evaluate(script, argument)
+
+    def allow(self, pattern: str) -> None:
+        """Complaints that match are part of the test."""
+        self._allowed.append(pattern)
+
+    def unexpected(self) -> list[str]:
+        return [text for text in self.complaints if not any(re.search(p, text) for p in self._allowed)]
+
+    def _hear(self, entry: ConsoleMessage) -> None:
+        if entry.type in ("error", "warning"):
+            self.complaints.append(f"{entry.type}: {entry.text} ({entry.location.get('url', '')})")
+
+
+OpenTab = Callable[..., Tab]
+
+
+@pytest.fixture(scope="package")
+def browser(chromium: Path) -> Iterator[Browser]:
+    with launch(chromium) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def model_files(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """What the server has under /models/: the tiny chat model, two parrots, and broken files."""
+    folder = tmp_path_factory.mktemp("models")
+    data = tiny_model.read_bytes()
+    files = {
+        "page.gguf": b"<!DOCTYPE html><html><body>Sign in</body></html>",
+        "pointer.gguf": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        "text.gguf": b"1, 2, 3\n",
+        "empty.gguf": b"",
+        "truncated.gguf": data[: len(data) // 2],
+        "short.gguf": data[:-1],
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    parrot([b"a", b"b", b"c"], template=template).write(folder / "abc.gguf")
+    parrot(spell_bytes("😀語ж"), template=template).write(folder / "mixed.gguf")
+    return {"tiny.gguf": tiny_model} | {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture
+def artifacts_copy(artifacts_dir: Path, tmp_path: Path) -> Path:
+    """The built artifacts, to be spoilt by the test."""
+    return Path(shutil.copytree(artifacts_dir, tmp_path / "artifacts"))
+
+
+@pytest.fixture
+def open_tab(
+    browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """Opens a tab on a server of its own; keywords say what differs.
+
+    `demo` is the model that the server lists first; other keywords are Playwright's, of the context.
+
+    When the test ends, an unexpected complaint of a tab's console fails it.
+    """
+    with ExitStack() as stack:
+        tabs: list[Tab] = []
+
+        def open_tab(
+            *,
+            isolation: bool = True,
+            artifacts: Path = artifacts_dir,
+            path: str = "/playground/headless.html",
+            init_script: str | None = None,
+            demo: str = "tiny.gguf",
+            **context_options: Any,
+        ) -> Tab:
+            app = create_app(
+                web_dir=repo_root / "web",
+                artifacts_dir=artifacts,
+                models={demo: model_files[demo], **model_files},
+                isolation=isolation,
+            )
+            base = stack.enter_context(background_server(app))
+            context = stack.enter_context(browser.new_context(**context_options))
+            if init_script:
+                context.add_init_script(init_script)
+            tab = Tab(context.new_page())
+            tabs.append(tab)
+            tab.page.goto(base + path)
+            tab.run(SETUP)
+            return tab
+
+        yield open_tab
+    complaints = [text for tab in tabs for text in tab.unexpected()]
+    assert not complaints, complaints

@@ -1,0 +1,272 @@
+"""web/endpoints/local.js and its worker in a real page: streaming, cancelling, the fallback, a dying worker.
+
+Needs Chromium and the artifacts. What broken files and artifacts lead to is in test_local_failures.py.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import OpenTab, Tab
+
+pytestmark = pytest.mark.browser
+
+# Loads a model under the name "model" and keeps the reference.
+LOAD = """async ({ model, ...options }) => {
+  globalThis.progress = [];
+  const onProgress = (event) => progress.push(event);
+  return told(client.add("model", Endpoint.local({ model, onProgress, ...options }))
+    .then((reference) => { globalThis.model = reference; return client.capabilities(reference); }));
+}"""
+
+# Reads a run to its end; `early` counts the batches that came before the result did.
+READ = """async ({ operation, input, options }) => {
+  const run = client[operation](model, input, options);
+  const batches = [];
+  let early = 0, settled = false;
+  run.response.finally(() => { settled = true; }).catch(() => {});
+  for await (const batch of run.tokens) {
+    batches.push(batch);
+    if (!settled) early += 1;
+  }
+  return { batches, early, result: await run.response, accepted: run.accepted };
+}"""
+
+
+def load(tab: Tab, model: str = "tiny.gguf", **options: Any) -> dict[str, Any]:
+    outcome = tab.run(LOAD, {"model": f"/models/{model}"} | options)
+    assert "value" in outcome, outcome
+    capabilities: dict[str, Any] = outcome["value"]
+    return capabilities
+
+
+def query(tab: Tab, prompt: str = ">", **options: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = tab.run(
+        READ, {"operation": "query", "input": prompt, "options": {"temperature": 0} | options}
+    )
+    return answer
+
+
+def chat(tab: Tab, text: str, **options: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    answer: dict[str, Any] = tab.run(
+        READ, {"operation": "chat", "input": messages, "options": {"temperature": 0} | options}
+    )
+    return answer
+
+
+def assert_usable(tab: Tab) -> None:
+    """The parrot's slot is free."""
+    assert query(tab, maxTokens=3)["result"]["text"] == "abc"
+
+
+def test_an_answer_streams(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    capabilities = load(tab, threads=2)
+    assert (capabilities["artifact"], capabilities["threads"]) == ("mt", 2)
+    answer = chat(tab, "Tell me a story.", maxTokens=300)
+    result = answer["result"]
+    assert result["text"].startswith("Once upon a time there was a little robot")
+    assert (result["finishReason"], result["stats"]["artifact"]) == ("stop", "mt")
+    assert answer["early"] > 3
+    assert "".join(batch["text"] for batch in answer["batches"]) == result["text"]
+    assert [token for batch in answer["batches"] for token in batch["tokenIds"]] == result["tokenIds"]
+    assert answer["accepted"]["options"]["maxTokens"] == 300
+    assert answer["accepted"]["promptTokens"] == result["usage"]["inputTokens"]
+    assert result["stats"]["decodeTokensPerSecond"] > 0
+
+
+def test_loading_tells_its_progress(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab)
+    progress = tab.run("() => progress")
+    assert [
+        phase for phase in ("download", "start", "load") if any(p["phase"] == phase for p in progress)
+    ] == [
+        "download",
+        "start",
+        "load",
+    ]
+    downloads = [event for event in progress if event["phase"] == "download"]
+    assert downloads[-1]["loaded"] == downloads[-1]["total"] == 3812128
+
+
+@pytest.mark.parametrize("artifact", ["st", "mt"])
+def test_a_cancelled_run_frees_its_slot(open_tab: OpenTab, artifact: str) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf", artifact=artifact)
+    result = tab.run(
+        """async () => {
+          const run = client.query(model, ">", { maxTokens: 4000, temperature: 0 });
+          for await (const batch of run.tokens) {
+            run.cancel();
+            run.cancel();
+          }
+          const result = await run.response;
+          run.cancel();
+          return result;
+        }"""
+    )
+    assert result["finishReason"] == "cancelled"
+    assert 0 < result["usage"]["outputTokens"] < 4000
+    assert result["text"].startswith("a")
+    assert_usable(tab)
+
+
+def test_a_signal_cancels_and_the_next_request_is_answered_at_once(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    first, second = tab.run(
+        """async () => {
+          const controller = new AbortController();
+          const first = client.query(model, "x".repeat(3000), { temperature: 0, signal: controller.signal });
+          setTimeout(() => controller.abort(), 5);
+          const second = client.query(model, ">", { maxTokens: 3, temperature: 0 });
+          return Promise.all([first.response, second.response]);
+        }"""
+    )
+    assert (first["finishReason"], second["text"]) == ("cancelled", "abc")
+
+
+def test_a_reader_that_throws_frees_the_slot(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    outcome = tab.run(
+        """async () => {
+          const run = client.query(model, ">", { maxTokens: 4000, temperature: 0 });
+          let reason = null;
+          try {
+            for await (const batch of run.tokens) throw new Error("of the reader");
+          } catch (error) {
+            reason = error.message;
+          }
+          return { reason, result: await run.response };
+        }"""
+    )
+    assert (outcome["reason"], outcome["result"]["finishReason"]) == ("of the reader", "cancelled")
+    assert_usable(tab)
+
+
+def test_a_page_without_isolation_runs_on_one_thread_and_says_why(open_tab: OpenTab) -> None:
+    tab = open_tab(isolation=False)
+    assert tab.run("() => crossOriginIsolated") is False
+    load(tab)
+    result = chat(tab, "Hello!")["result"]
+    assert result["text"] == "Hello! I am a tiny mixture of experts model made for tests."
+    assert (result["stats"]["artifact"], result["stats"]["threads"]) == ("st", 1)
+    assert "not cross-origin isolated" in " ".join(result["reasons"])
+
+
+def test_threads_without_isolation_are_refused(open_tab: OpenTab) -> None:
+    tab = open_tab(isolation=False)
+    outcome = tab.run(LOAD, {"model": "/models/tiny.gguf", "artifact": "mt"})
+    assert outcome["error"]["code"] == "environment_unsupported"
+    assert "Cross-Origin-Opener-Policy" in outcome["error"]["message"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 9, 11, 40])
+def test_characters_are_never_cut(open_tab: OpenTab, count: int) -> None:
+    tab = open_tab()
+    load(tab, "mixed.gguf", artifact="st")
+    answer = query(tab, maxTokens=count)
+    spoken = ("😀語ж".encode() * 10)[:count].decode(errors="ignore")
+    assert answer["result"]["text"] == spoken == "".join(batch["text"] for batch in answer["batches"])
+    assert all(set(batch["text"]) <= set("😀語ж") for batch in answer["batches"])
+
+
+def test_a_stop_string_never_shows(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    answer = query(tab, maxTokens=100, stop=["cab"])
+    assert answer["result"]["text"] == "ab" == "".join(batch["text"] for batch in answer["batches"])
+
+
+def test_a_terminated_worker_rejects_everything(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    outcome = tab.run(
+        """async () => {
+          const runs = [1, 2].map(() => client.query(model, ">", { maxTokens: 4000, temperature: 0 }));
+          const responses = runs.map((run) => told(run.response));
+          const read = told((async () => {
+            for await (const batch of runs[0].tokens) model._worker.terminate();
+          })());
+          const ended = await Promise.all([...responses, read]);
+          const later = await told(client.query(model, ">", {}).response);
+          await client.remove(model);
+          return [...ended, later];
+        }"""
+    )
+    assert [answer["error"]["code"] for answer in outcome] == ["worker_crashed"] * 4
+    load(tab, "abc.gguf")
+    assert_usable(tab)
+
+
+def test_a_removed_endpoint_rejects_its_runs(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    outcome = tab.run(
+        """async () => {
+          const run = client.query(model, ">", { maxTokens: 4000, temperature: 0 });
+          const response = told(run.response);
+          for await (const batch of run.tokens) { await client.remove(model); break; }
+          return [await response, await told(client.query(model, ">", {}).response), client.list().length];
+        }"""
+    )
+    assert outcome[0]["error"]["code"] == "engine_closed"
+    assert outcome[1]["error"]["code"] == "endpoint_unknown"
+    assert outcome[2] == 0
+
+
+def test_two_models_at_once(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    texts = tab.run(
+        """async () => {
+          const [one, two] = await Promise.all([
+            client.add("one", Endpoint.local({ model: "/models/abc.gguf" })),
+            client.add("two", Endpoint.local({ model: "/models/tiny.gguf" })),
+          ]);
+          const runs = [
+            client.query(one, ">", { maxTokens: 6, temperature: 0 }),
+            client.chat(two, [{ role: "user", content: "Hello!" }], { temperature: 0 }),
+            client.query(one, ">", { maxTokens: 3, temperature: 0 }),
+          ];
+          return Promise.all(runs.map(async (run) => (await run.response).text));
+        }"""
+    )
+    assert texts == ["abcabc", "Hello! I am a tiny mixture of experts model made for tests.", "abc"]
+
+
+@pytest.mark.parametrize("wrap", ["new File([bytes], 'mine.gguf')", "new Blob([bytes])"])
+def test_a_file_of_the_user(open_tab: OpenTab, wrap: str) -> None:
+    tab = open_tab()
+    text = tab.run(
+        """async () => {
+          const bytes = await (await fetch("/models/abc.gguf")).arrayBuffer();
+          const model = await client.add("file", Endpoint.local({ model: """
+        + wrap
+        + """ }));
+          return (await client.query(model, ">", { maxTokens: 3, temperature: 0 }).response).text;
+        }"""
+    )
+    assert text == "abc"
+
+
+def test_a_browser_without_promise_integration(open_tab: OpenTab) -> None:
+    tab = open_tab(init_script="delete WebAssembly.Suspending; delete WebAssembly.promising;")
+    assert tab.run("() => measureEnvironment().jspi") is False
+    load(tab, "abc.gguf")
+    assert_usable(tab)
+
+
+def test_errors_keep_code_and_detail(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf", context={"size": 256})
+    ask = "(options) => told(client.query(model, options.prompt ?? '>', options.options ?? {}).response)"
+    unknown = tab.run(ask, {"options": {"maxToken": 3}})["error"]
+    assert (unknown["code"], unknown["detail"]) == ("invalid_option", {"option": "maxToken"})
+    overflow = tab.run(ask, {"prompt": "x" * 300})["error"]
+    assert (overflow["code"], overflow["detail"]["contextSize"]) == ("context_overflow", 256)
+    embed = tab.run("() => told(client.embed(model, 'text').response)")["error"]
+    assert embed["code"] == "unsupported_operation"
+    assert_usable(tab)

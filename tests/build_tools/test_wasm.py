@@ -1,0 +1,100 @@
+"""The SIMD gate, the manifest, and the artifacts as built."""
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from build_tools.errors import StepError
+from build_tools.wasm import SIMD_SOURCE, abi_version, check_simd, lay_out, size_line
+from build_tools.workspace import Workspace
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished build folder, with artifacts of a few bytes."""
+    folder = tmp_path / "wasm"
+    (folder / "artifacts").mkdir(parents=True)
+    for name in ("headrace-st", "headrace-mt"):
+        (folder / "artifacts" / f"{name}.js").write_text(f"glue of {name}")
+        (folder / "artifacts" / f"{name}.wasm").write_bytes(b"\0asm" + name.encode() * 1000)
+    command = {"file": f"/x/{SIMD_SOURCE}", "output": "quants.c.o"}
+    (folder / "compile_commands.json").write_text(json.dumps([command]))
+    (folder / "quants.c.o").write_text("")
+    (folder / ".ninja_log").write_text("# ninja log v5\n0\t2500\t1\tartifacts/headrace-st.js\tab\n")
+    return folder
+
+
+def test_a_build_with_simd_kernels_passes(folder: Path) -> None:
+    check_simd("-- Wasm detected", folder)
+
+
+def test_a_build_for_an_unknown_processor_fails(folder: Path) -> None:
+    with pytest.raises(StepError, match="slow scalar kernels: ggml did not recognise the processor"):
+        check_simd("CMake Warning: Unknown CPU architecture. Falling back to generic", folder)
+
+
+def test_a_build_without_the_kernels_fails(folder: Path) -> None:
+    (folder / "quants.c.o").unlink()
+    with pytest.raises(StepError, match=r"arch/wasm/quants\.c was not compiled") as caught:
+        check_simd("", folder)
+    assert "EMSCRIPTEN_SYSTEM_PROCESSOR=wasm32" in caught.value.hint
+
+
+def test_the_manifest_names_files_sizes_and_content(folder: Path, tmp_path: Path) -> None:
+    artifacts = tmp_path / "artifacts"
+    lay_out(folder, artifacts, 1)
+    manifest = json.loads((artifacts / "manifest.json").read_text())
+    assert manifest["abiVersion"] == 1
+    assert set(manifest["artifacts"]) == {"st", "mt"}
+    for kind, entry in manifest["artifacts"].items():
+        assert entry == {
+            "glue": f"headrace-{kind}.js",
+            "wasm": f"headrace-{kind}.wasm",
+            "bytes": (artifacts / f"headrace-{kind}.wasm").stat().st_size,
+        }
+        assert (artifacts / entry["glue"]).read_text() == f"glue of headrace-{kind}"
+
+    lay_out(folder, artifacts, 1)
+    assert json.loads((artifacts / "manifest.json").read_text())["build"] == manifest["build"]
+    (folder / "artifacts" / "headrace-mt.js").write_text("other glue")
+    lay_out(folder, artifacts, 1)
+    changed = json.loads((artifacts / "manifest.json").read_text())["build"]
+    assert len(changed) == 16
+    assert changed != manifest["build"]
+
+
+def test_a_missing_artifact_is_an_error(folder: Path, tmp_path: Path) -> None:
+    (folder / "artifacts" / "headrace-mt.wasm").unlink()
+    with pytest.raises(StepError, match="left no mt artifact"):
+        lay_out(folder, tmp_path / "artifacts", 1)
+    assert not (tmp_path / "artifacts" / "manifest.json").exists()
+
+
+def test_sizes_and_link_time_are_told(folder: Path) -> None:
+    line = size_line(folder / "artifacts", "headrace-st", folder / ".ninja_log")
+    assert line.startswith("headrace-st: 0.01 MB, gzip 0.00 MB, brotli 0.00 MB; glue ")
+    assert line.endswith("; linked in 2.5 s")
+    assert "linked" not in size_line(folder / "artifacts", "headrace-mt", folder / ".ninja_log")
+
+
+def test_abi_version_is_the_header_s(workspace: Workspace) -> None:
+    assert abi_version(workspace) >= 1
+
+
+@pytest.mark.wasm
+def test_the_built_artifacts_are_what_the_manifest_says(artifacts_dir: Path, workspace: Workspace) -> None:
+    manifest = json.loads((artifacts_dir / "manifest.json").read_text())
+    assert manifest["abiVersion"] == abi_version(workspace)
+    digest = hashlib.sha256()
+    for entry in manifest["artifacts"].values():
+        wasm = (artifacts_dir / entry["wasm"]).read_bytes()
+        assert wasm[:8] == b"\0asm\1\0\0\0"
+        assert len(wasm) == entry["bytes"]
+        # What a page downloads; a debug build or an embedded model would be many times as large.
+        assert len(gzip.compress(wasm, 1)) < 8_000_000
+        digest.update((artifacts_dir / entry["glue"]).read_bytes())
+        digest.update(wasm)
+    assert manifest["build"] == digest.hexdigest()[:16]

@@ -1,0 +1,82 @@
+"""Fixtures for all tests: where the build left its results, and models to run.
+
+Counterpart: `build_tools/workspace.py`. `python3 -m build_tools test` makes what they name; a test whose
+means are missing is skipped with the command that makes them.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from build_tools.chromium import find_chromium
+from build_tools.sources import demo_model_path
+from build_tools.workspace import Workspace
+
+
+def _made(path: Path, task: str) -> Path:
+    if not path.exists():
+        pytest.skip(f"{path} is not there: python3 -m build_tools {task}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def workspace() -> Workspace:
+    """This clone and the cache it uses."""
+    return Workspace.default()
+
+
+@pytest.fixture(scope="session")
+def repo_root(workspace: Workspace) -> Path:
+    return workspace.root
+
+
+@pytest.fixture(scope="session")
+def build_dir(workspace: Workspace) -> Path:
+    return workspace.build
+
+
+@pytest.fixture(scope="session")
+def artifacts_dir(workspace: Workspace) -> Path:
+    """The WebAssembly artifacts with their manifest."""
+    return _made(workspace.artifacts / "manifest.json", "wasm").parent
+
+
+@pytest.fixture(scope="session")
+def library_path(workspace: Workspace) -> Path:
+    """The native build of the engine."""
+    return _made(workspace.native_library, "native")
+
+
+@pytest.fixture(scope="session")
+def demo_model(workspace: Workspace) -> Path:
+    """SmolLM2-135M-Instruct: a real model, 98 MB."""
+    return _made(demo_model_path(workspace), "setup")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(repo_root: Path) -> Path:
+    """A trained mixture of experts of 4 MB with a chat template; it knows eight answers by heart."""
+    return repo_root / "tests" / "data" / "moe-trained-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """The browser that pages run in."""
+    found = find_chromium()
+    if found is None:
+        pytest.skip("there is no Chromium: python3 -m build_tools setup")
+    return found
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """Node.js, from the environment the tests run in."""
+    return _made(Path(sys.prefix) / "bin" / "node", "setup")
+
+
+@pytest.fixture(scope="session")
+def is_root() -> bool:
+    """Whether tests run with root's rights, before which file permissions do not count."""
+    return os.geteuid() == 0

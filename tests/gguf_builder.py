@@ -1,0 +1,235 @@
+"""Small GGUF files for tests: read one, change it, write it; or make a model whose answer is known.
+
+Counterpart: `native/engine/model.cpp` through llama.cpp, which must take or refuse what is written
+here. Not a general GGUF library: only the value types the tests meet, version 3, 32-byte alignment.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MAGIC = b"GGUF"
+VERSION = 3
+ALIGNMENT = 32
+
+# Metadata value types of the format, by number.
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    UINT32: "I",
+    INT32: "i",
+    FLOAT32: "f",
+    BOOL: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+
+# Tensor types used here.
+F32 = 0
+
+# Token types of tokenizer.ggml.token_type.
+NORMAL, CONTROL = 1, 3
+
+
+@dataclass
+class Value:
+    """A metadata value; for arrays `kind` is ARRAY and `element` the type of `data`'s items."""
+
+    kind: int
+    data: Any
+    element: int = STRING
+
+
+@dataclass
+class Tensor:
+    """A tensor's declaration; `data` is its bytes, padding excluded."""
+
+    name: str
+    shape: Sequence[int]
+    kind: int
+    data: bytes
+
+
+@dataclass
+class Gguf:
+    """A whole file."""
+
+    metadata: dict[str, Value] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def write(self, path: Path) -> Path:
+        """Writes the file and returns `path`."""
+        header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(self.tensors), len(self.metadata)))
+        for key, value in self.metadata.items():
+            header += _string(key) + struct.pack("<I", value.kind) + _encode(value)
+        offset = 0
+        for tensor in self.tensors:
+            header += _string(tensor.name) + struct.pack("<I", len(tensor.shape))
+            header += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
+            header += struct.pack("<IQ", tensor.kind, offset)
+            offset += len(_padded(tensor.data))
+        path.write_bytes(_padded(bytes(header)) + b"".join(_padded(tensor.data) for tensor in self.tensors))
+        return path
+
+
+def read_gguf(path: Path) -> Gguf:
+    """Reads a file whose tensors lie one after the other, as all writers leave them."""
+    reader = _Reader(path.read_bytes())
+    assert reader.take(4) == MAGIC
+    _version, tensor_count, key_count = reader.unpack("<IQQ")
+    gguf = Gguf()
+    for _ in range(key_count):
+        key = reader.string()
+        (kind,) = reader.unpack("<I")
+        gguf.metadata[key] = reader.value(kind)
+    declarations = []
+    for _ in range(tensor_count):
+        name = reader.string()
+        (dimensions,) = reader.unpack("<I")
+        shape = reader.unpack(f"<{dimensions}Q")
+        kind, offset = reader.unpack("<IQ")
+        declarations.append((name, shape, kind, offset))
+    data = reader.data[-(-reader.at // ALIGNMENT) * ALIGNMENT :]
+    ends = [offset for *_, offset in declarations[1:]] + [len(data)]
+    for (name, shape, kind, offset), end in zip(declarations, ends, strict=True):
+        gguf.tensors.append(Tensor(name, shape, kind, data[offset:end]))
+    return gguf
+
+
+def parrot(
+    cycle: Sequence[bytes], *, context: int = 4096, template: str | None = None, ends: bool = False
+) -> Gguf:
+    """A llama model that says the pieces of `cycle` one after the other, over and over.
+
+    Each piece is one token; after piece i comes piece i+1, whatever came before. All of them must
+    differ. Bytes may be parts of a character. With `ends` the last piece is followed by the
+    end-of-turn token `<|end|>`, otherwise by the first piece again. Other texts are tokenised byte by
+    byte, and lead into the cycle's first piece.
+    """
+    bytes_first = [bytes([value]) for value in range(256)]
+    pieces = bytes_first + [piece for piece in cycle if len(piece) > 1] + [b"<|end|>"]
+    index = {piece: token for token, piece in enumerate(pieces)}
+    end = len(pieces) - 1
+    order = [index[piece] for piece in cycle]
+    successor = dict.fromkeys(range(len(pieces)), order[0])
+    successor |= dict(zip(order, order[1:] + ([end] if ends else [order[0]]), strict=True))
+
+    width = -(-len(pieces) // 32) * 32
+    head, hidden = 32, 32
+    # Token t is the unit vector t; the output row of its successor reads exactly that component.
+    embedding = _matrix(width, len(pieces), {(token, token): 1.0 for token in range(len(pieces))})
+    output = _matrix(width, len(pieces), {(after, token): 1.0 for token, after in successor.items()})
+    ones = struct.pack(f"<{width}f", *[1.0] * width)
+    layer = {
+        "attn_q": (width, head),
+        "attn_k": (width, head),
+        "attn_v": (width, head),
+        "attn_output": (head, width),
+    }
+    layer |= {"ffn_gate": (width, hidden), "ffn_up": (width, hidden), "ffn_down": (hidden, width)}
+
+    gguf = Gguf()
+    gguf.metadata = {
+        "general.architecture": Value(STRING, "llama"),
+        "general.name": Value(STRING, "Parrot"),
+        "llama.block_count": Value(UINT32, 1),
+        "llama.context_length": Value(UINT32, context),
+        "llama.embedding_length": Value(UINT32, width),
+        "llama.feed_forward_length": Value(UINT32, hidden),
+        "llama.attention.head_count": Value(UINT32, 1),
+        "llama.attention.key_length": Value(UINT32, head),
+        "llama.attention.value_length": Value(UINT32, head),
+        "llama.attention.layer_norm_rms_epsilon": Value(FLOAT32, 1e-6),
+        "llama.rope.dimension_count": Value(UINT32, head),
+        "tokenizer.ggml.model": Value(STRING, "gpt2"),
+        "tokenizer.ggml.pre": Value(STRING, "smollm"),
+        "tokenizer.ggml.tokens": Value(ARRAY, [*map(_spell, pieces[:-1]), "<|end|>"]),
+        "tokenizer.ggml.token_type": Value(ARRAY, [NORMAL] * (len(pieces) - 1) + [CONTROL], INT32),
+        "tokenizer.ggml.merges": Value(ARRAY, ["Ġ Ġ"]),
+        "tokenizer.ggml.eos_token_id": Value(UINT32, end),
+        "tokenizer.ggml.add_bos_token": Value(BOOL, False),
+    }
+    if template is not None:
+        gguf.metadata["tokenizer.chat_template"] = Value(STRING, template)
+    gguf.tensors = [
+        Tensor("token_embd.weight", (width, len(pieces)), F32, embedding),
+        Tensor("output_norm.weight", (width,), F32, ones),
+        Tensor("output.weight", (width, len(pieces)), F32, output),
+        Tensor("blk.0.attn_norm.weight", (width,), F32, ones),
+        Tensor("blk.0.ffn_norm.weight", (width,), F32, ones),
+    ]
+    for name, shape in layer.items():
+        gguf.tensors.append(Tensor(f"blk.0.{name}.weight", shape, F32, bytes(4 * shape[0] * shape[1])))
+    return gguf
+
+
+def spell_bytes(text: str) -> list[bytes]:
+    """A cycle for `parrot` in which every byte of `text` is a token of its own."""
+    return [bytes([value]) for value in text.encode()]
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))
+
+    def string(self) -> str:
+        (length,) = self.unpack("<Q")
+        return self.take(length).decode()
+
+    def value(self, kind: int) -> Value:
+        if kind == STRING:
+            return Value(kind, self.string())
+        if kind != ARRAY:
+            return Value(kind, self.unpack("<" + SCALARS[kind])[0])
+        element, count = self.unpack("<IQ")
+        if element == STRING:
+            return Value(kind, [self.string() for _ in range(count)], element)
+        return Value(kind, list(self.unpack(f"<{count}{SCALARS[element]}")), element)
+
+
+def _encode(value: Value) -> bytes:
+    if value.kind == STRING:
+        return _string(value.data)
+    if value.kind != ARRAY:
+        return struct.pack("<" + SCALARS[value.kind], value.data)
+    head = struct.pack("<IQ", value.element, len(value.data))
+    if value.element == STRING:
+        return head + b"".join(map(_string, value.data))
+    return head + struct.pack(f"<{len(value.data)}{SCALARS[value.element]}", *value.data)
+
+
+def _string(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % ALIGNMENT)
+
+
+def _matrix(columns: int, rows: int, entries: Mapping[tuple[int, int], float]) -> bytes:
+    """A float32 matrix, rows after each other; `entries` maps (row, column) to what is not zero."""
+    data = bytearray(4 * rows * columns)
+    for (row, column), value in entries.items():
+        struct.pack_into("<f", data, 4 * (row * columns + column), value)
+    return bytes(data)
+
+
+def _spell(piece: bytes) -> str:
+    """A piece in the alphabet of byte-level BPE, which gives every byte a printable character."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [value for value in range(256) if value not in printable]
+    return "".join(chr(value if value in printable else 256 + others.index(value)) for value in piece)

@@ -1,0 +1,283 @@
+"""headrace/native.py: the ABI's round trip, options and requests by name, and an engine's life.
+
+Needs the native library. What the engine generates is in test_native_generation.py, what it makes of
+broken files in test_native_models.py.
+"""
+
+import threading
+from collections.abc import Mapping
+from ctypes.util import find_library as find_system_library
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import native
+from headrace.errors import ERROR_CODES, HeadraceError
+from headrace.native import Engine, Run, describe
+from headrace.wire import Message, decode_names, snake_case
+from tests.python.conftest import OpenEngine
+
+HELLO: list[Message] = [{"role": "user", "content": "Hello!"}]
+
+
+@pytest.fixture(scope="module")
+def declarations(library_path: Path) -> dict[str, Any]:
+    return describe(library_path)
+
+
+def other_value(option: Mapping[str, Any]) -> object:
+    """A valid value that is not the default, exact as a 32-bit float."""
+    if option["type"] == "boolean":
+        return not option["default"]
+    if option["type"] == "string":
+        return "other"
+    if option["type"] == "string[]":
+        return ["never said", "nor this"]
+    candidates = [7, 64, 1024] if option["type"] == "integer" else [0.5, 0.25, 1.5]
+    return next(
+        value
+        for value in candidates
+        if option["minimum"] <= value <= option["maximum"] and value != option["default"]
+    )
+
+
+def invalid_values(option: Mapping[str, Any]) -> list[object]:
+    """Values of a wrong type, and for numbers out of range."""
+    match option["type"]:
+        case "integer":
+            return ["7", None, True, 1.5, [1], option["minimum"] - 1, option["maximum"] + 1]
+        case "number":
+            return ["0.5", None, True, [0.5], option["minimum"] - 1, option["maximum"] + 1]
+        case "string[]":
+            return ["text", 7, [7], [None], {"0": "text"}, ["x"] * (option.get("maximum", 16) + 1)]
+        case _:
+            return [7, None, ["text"]]
+
+
+def test_describe_names_what_the_wire_format_promises(declarations: dict[str, Any]) -> None:
+    assert declarations["abiVersion"] == native.ABI_VERSION
+    assert declarations["build"]["host"] == "native"
+    assert set(declarations["operations"]) == {"query", "chat"}
+    assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled"}
+    for option in declarations["options"]:
+        assert option["scope"] in ("load", "request")
+        assert option["help"], option["name"]
+
+
+def test_every_error_code_is_known_here(declarations: dict[str, Any]) -> None:
+    assert {error["code"] for error in declarations["errors"]} == ERROR_CODES
+
+
+def test_every_request_option_is_echoed(engine: Engine, declarations: dict[str, Any]) -> None:
+    declared = [option for option in declarations["options"] if option["scope"] == "request"]
+    chosen = {snake_case(option["name"]): other_value(option) for option in declared}
+    run = engine.chat(HELLO, chosen)
+    assert run.options == chosen
+    assert run.result().text
+
+
+def test_every_request_option_has_its_default_in_force(engine: Engine, declarations: dict[str, Any]) -> None:
+    declared = {o["name"]: o["default"] for o in declarations["options"] if o["scope"] == "request"}
+    in_force = engine.chat(HELLO).options
+    assert in_force["seed"] >= 0, "the seed that was drawn is told, to repeat the run"
+    assert {**in_force, "seed": -1} == decode_names(declared)
+
+
+def test_every_load_option_is_echoed(
+    open_engine: OpenEngine, tiny_model: Path, declarations: dict[str, Any]
+) -> None:
+    declared = [option for option in declarations["options"] if option["scope"] == "load"]
+    chosen = {snake_case(option["name"]): other_value(option) for option in declared}
+    chosen |= {"context_size": 256, "slots": 2, "threads": 2}
+    assert open_engine(tiny_model, **chosen).options == chosen
+
+
+def test_ready_tells_what_was_loaded(engine: Engine, tiny_model: Path) -> None:
+    assert engine.model["architecture"] == "qwen3moe"
+    assert engine.model["vocabulary"] == 4096
+    assert engine.model["trained_context"] == 2048
+    assert engine.model["chat_template"] is True
+    assert 0 < engine.model["bytes"] <= tiny_model.stat().st_size
+    assert engine.load_ms > 0
+
+
+def test_a_wrong_value_is_refused_by_name(engine: Engine, declarations: dict[str, Any]) -> None:
+    for option in declarations["options"]:
+        if option["scope"] != "request":
+            continue
+        for value in invalid_values(option):
+            with pytest.raises(HeadraceError) as caught:
+                engine.chat(HELLO, {snake_case(option["name"]): value})
+            assert caught.value.code == "invalid_option", (option["name"], value)
+            assert caught.value.detail["option"] == option["name"]
+            assert option["name"] in caught.value.message
+    assert engine.chat(HELLO, {"temperature": 0}).result().text
+
+
+def test_a_wrong_load_value_is_refused_by_name(
+    open_engine: OpenEngine, tiny_model: Path, declarations: dict[str, Any]
+) -> None:
+    for option in declarations["options"]:
+        if option["scope"] != "load":
+            continue
+        for value in invalid_values(option):
+            with pytest.raises(HeadraceError) as caught:
+                open_engine(tiny_model, **{snake_case(option["name"]): value})
+            assert caught.value.code == "invalid_option", (option["name"], value)
+            assert caught.value.detail["option"] == option["name"]
+
+
+def test_an_unknown_option_is_refused_by_name(
+    engine: Engine, open_engine: OpenEngine, tiny_model: Path
+) -> None:
+    with pytest.raises(HeadraceError, match="maxToken") as caught:
+        engine.chat(HELLO, {"max_token": 3})
+    assert (caught.value.code, caught.value.detail["option"]) == ("invalid_option", "maxToken")
+    with pytest.raises(HeadraceError, match="slot") as caught:
+        open_engine(tiny_model, slot=1)
+    assert (caught.value.code, caught.value.detail["option"]) == ("invalid_option", "slot")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        "Hello!",
+        ["Hello!"],
+        [{"role": "user"}],
+        [{"content": "Hello!"}],
+        [{"role": "user", "content": 7}],
+        [{"role": 7, "content": "Hello!"}],
+    ],
+)
+def test_malformed_messages_are_refused(engine: Engine, messages: Any) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        engine.chat(messages)
+    assert caught.value.code == "invalid_request"
+    assert engine.chat(HELLO, {"temperature": 0}).result().text.startswith("Hello!")
+
+
+@pytest.mark.parametrize("prompt", [7, None, ["text"], b"bytes", "half a pair: \ud83d", ""])
+def test_a_prompt_that_is_no_text_is_refused(engine: Engine, prompt: Any) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        engine.query(prompt)
+    assert caught.value.code == "invalid_request"
+    assert engine.chat(HELLO, {"temperature": 0}).result().text.startswith("Hello!")
+
+
+def test_runs_on_two_slots_advance_side_by_side(open_engine: OpenEngine, tiny_model: Path) -> None:
+    assert interleaved(open_engine(tiny_model, context_size=256, slots=2)) == alone(
+        open_engine(tiny_model, context_size=256)
+    )
+
+
+def test_more_runs_than_slots_wait_for_their_turn(open_engine: OpenEngine, tiny_model: Path) -> None:
+    engine = open_engine(tiny_model, context_size=256, slots=1)
+    assert interleaved(engine) == alone(engine)
+
+
+def alone(engine: Engine) -> list[str]:
+    return [run.result().text for run in (story(engine), hello(engine))]
+
+
+def interleaved(engine: Engine) -> list[str]:
+    runs = [story(engine), hello(engine)]
+    readers = [iter(run) for run in runs]
+    texts = ["", ""]
+    unread = {0, 1}
+    while unread:
+        for which in sorted(unread):
+            batch = next(readers[which], None)
+            if batch is None:
+                unread.discard(which)
+            else:
+                texts[which] += batch.text
+    assert texts == [run.result().text for run in runs]
+    return texts
+
+
+def story(engine: Engine) -> Run:
+    return engine.chat([{"role": "user", "content": "Tell me a story."}], {"temperature": 0})
+
+
+def hello(engine: Engine) -> Run:
+    return engine.chat(HELLO, {"temperature": 0})
+
+
+def test_two_engines_are_independent(open_engine: OpenEngine, tiny_model: Path) -> None:
+    first, second = open_engine(tiny_model, context_size=256), open_engine(tiny_model, context_size=256)
+    running = story(first)
+    assert hello(second).result().text.startswith("Hello!")
+    second.close()
+    assert running.result().finish_reason == "stop"
+
+
+def test_progress_is_told_in_order(library_path: Path, tiny_model: Path) -> None:
+    told: list[float] = []
+    with Engine(tiny_model, library=library_path, on_progress=told.append):
+        pass
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert told[0] >= 0.0
+
+
+def test_an_exception_in_progress_ends_the_load(library_path: Path, tiny_model: Path) -> None:
+    def refuse(_fraction: float) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        Engine(tiny_model, library=library_path, on_progress=refuse)
+
+
+def test_closing_ends_runs_and_refuses_more(engine: Engine) -> None:
+    running = story(engine)
+    engine.close()
+    engine.close()
+    for action in (running.result, engine.tick, lambda: hello(engine)):
+        with pytest.raises(HeadraceError) as caught:
+            action()
+        assert caught.value.code == "engine_closed"
+    running.cancel()
+
+
+def test_another_thread_is_refused(engine: Engine) -> None:
+    errors: list[HeadraceError] = []
+
+    def use() -> None:
+        try:
+            hello(engine)
+        except HeadraceError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert [error.code for error in errors] == ["invalid_request"]
+
+
+def test_a_missing_library_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_LIBRARY", str(tmp_path / "nothing.so"))
+    with pytest.raises(HeadraceError, match="python3 -m build_tools") as caught:
+        describe()
+    assert caught.value.code == "artifact_missing"
+    assert str(tmp_path / "nothing.so") in caught.value.message
+
+
+def test_a_file_that_is_no_engine_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "libheadrace.so"
+    text.write_text("not a library")
+    other = find_system_library("m")
+    assert other
+    for path in (text, Path(other)):
+        with pytest.raises(HeadraceError) as caught:
+            native.load_library(path)
+        assert caught.value.code == "artifact_missing"
+
+
+def test_another_abi_version_is_refused(library_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "ABI_VERSION", 999)
+    with pytest.raises(HeadraceError, match="999") as caught:
+        native.load_library(library_path)
+    assert caught.value.code == "version_mismatch"
+    assert caught.value.detail == {"expected": 999, "found": 1}

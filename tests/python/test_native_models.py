@@ -1,0 +1,218 @@
+"""What the engine makes of broken, foreign or odd files: a typed error in one sentence, never a crash.
+
+Counterpart: `native/engine/model.cpp` and `native/chat/`, reached through headrace/native.py. Files are
+made by tests/gguf_builder.py.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.wire import Message
+from tests.gguf_builder import INT32, NORMAL, STRING, UINT32, Gguf, Value, parrot, read_gguf
+from tests.python.conftest import OpenEngine
+
+GREEDY = {"temperature": 0}
+HELLO: list[Message] = [{"role": "user", "content": "Hello!"}]
+CYCLE = [b"a", b"b", b"c"]
+
+LFS_POINTER = b"""version https://git-lfs.github.com/spec/v1
+oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393
+size 98362432
+"""
+
+HTML_PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Sign in first</body></html>\n"
+
+
+def refusal(open_engine: OpenEngine, model: Path | Gguf) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        open_engine(model)
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 400
+    assert "GGML_ASSERT" not in caught.value.message
+    return caught.value
+
+
+def test_a_missing_file_is_named(open_engine: OpenEngine, tmp_path: Path) -> None:
+    error = refusal(open_engine, tmp_path / "nowhere.gguf")
+    assert error.code == "model_not_found"
+    assert "nowhere.gguf" in error.message
+
+
+def test_a_folder_is_no_model(open_engine: OpenEngine, tmp_path: Path) -> None:
+    assert refusal(open_engine, tmp_path).code in ("model_not_found", "model_invalid")
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (HTML_PAGE, "HTML"),
+        (b"\n  <html lang=en>", "HTML"),
+        (LFS_POINTER, "LFS"),
+        (b"1, 2, 3\n", ""),
+        (b"", ""),
+        (b"GG", ""),
+        (b"GGUF", ""),
+        (b"GGUF\x03\x00\x00\x00", ""),
+        (b"PK\x03\x04" + bytes(100), ""),
+    ],
+)
+def test_a_foreign_file_is_recognised(
+    open_engine: OpenEngine, tmp_path: Path, content: bytes, hint: str
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    error = refusal(open_engine, path)
+    assert error.code in ("model_invalid", "model_truncated")
+    assert hint in error.message
+
+
+def test_no_blocks_is_refused(open_engine: OpenEngine, tiny_model: Path) -> None:
+    gguf = read_gguf(tiny_model)
+    gguf.metadata["qwen3moe.block_count"] = Value(UINT32, 0)
+    assert refusal(open_engine, gguf).code == "model_invalid"
+
+
+@pytest.mark.parametrize("key", ["general.architecture", "tokenizer.ggml.tokens", "llama.embedding_length"])
+def test_missing_metadata_is_refused(open_engine: OpenEngine, key: str) -> None:
+    gguf = parrot(CYCLE)
+    del gguf.metadata[key]
+    assert refusal(open_engine, gguf).code == "model_invalid"
+
+
+def test_an_unknown_architecture_is_refused(open_engine: OpenEngine) -> None:
+    gguf = parrot(CYCLE)
+    gguf.metadata["general.architecture"] = Value(STRING, "perpetuum")
+    error = refusal(open_engine, gguf)
+    assert error.code == "model_invalid"
+    assert "perpetuum" in error.message
+
+
+def test_a_missing_tensor_is_refused(open_engine: OpenEngine) -> None:
+    gguf = parrot(CYCLE)
+    del gguf.tensors[5]
+    assert refusal(open_engine, gguf).code == "model_invalid"
+
+
+@pytest.mark.parametrize("keep", [0.001, 0.01, 0.02, 0.05, 0.5, 0.999])
+def test_a_truncated_file_is_refused(
+    open_engine: OpenEngine, tiny_model: Path, tmp_path: Path, keep: float
+) -> None:
+    data = tiny_model.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(data[: int(len(data) * keep)])
+    assert refusal(open_engine, path).code in ("model_truncated", "model_invalid")
+
+
+def test_a_last_tensor_that_ends_after_the_file_is_refused(open_engine: OpenEngine, tmp_path: Path) -> None:
+    gguf = parrot(CYCLE)
+    assert len(gguf.tensors[-1].data) % 32 == 0, "so that padding hides nothing"
+    whole = gguf.write(tmp_path / "whole.gguf").read_bytes()
+    path = tmp_path / "short.gguf"
+    path.write_bytes(whole[:-1])
+    error = refusal(open_engine, path)
+    assert error.code == "model_truncated"
+    assert len(whole) in error.detail.values()
+    assert len(whole) - 1 in error.detail.values()
+
+
+def test_bytes_after_the_last_tensor_do_no_harm(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = parrot(CYCLE).write(tmp_path / "longer.gguf")
+    path.write_bytes(path.read_bytes() + bytes(100))
+    assert open_engine(path).query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
+
+
+def test_an_end_of_turn_token_typed_as_normal_still_ends(open_engine: OpenEngine, tiny_model: Path) -> None:
+    gguf = read_gguf(tiny_model)
+    types = gguf.metadata["tokenizer.ggml.token_type"]
+    end = gguf.metadata["tokenizer.ggml.tokens"].data.index("<|im_end|>")
+    types.data[end] = NORMAL
+    result = open_engine(gguf).chat(HELLO, GREEDY | {"max_tokens": 200}).result()
+    assert result.finish_reason == "stop"
+    assert result.text == "Hello! I am a tiny mixture of experts model made for tests."
+
+
+def test_an_end_of_turn_token_nobody_names_still_ends(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """The template ends a turn with a normal-typed token, and the metadata's end token is another one."""
+    gguf = read_gguf(tiny_model)
+    tokens = gguf.metadata["tokenizer.ggml.tokens"].data
+    gguf.metadata["tokenizer.ggml.token_type"].data[tokens.index("<|im_end|>")] = NORMAL
+    gguf.metadata["tokenizer.ggml.eos_token_id"] = Value(UINT32, tokens.index("<|endoftext|>"))
+    result = open_engine(gguf).chat(HELLO, GREEDY | {"max_tokens": 200}).result()
+    assert result.finish_reason == "stop"
+    assert result.text == "Hello! I am a tiny mixture of experts model made for tests."
+
+
+TURNS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    + TURNS
+)
+ALTERNATE = (
+    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "{{ m['content'] }}{% endfor %}"
+)
+SYSTEM: Message = {"role": "system", "content": "Be brief."}
+USER: Message = {"role": "user", "content": ">"}
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "reason"),
+    [
+        (NO_SYSTEM, [SYSTEM, USER], "System role not supported"),
+        (ALTERNATE, [USER, USER], "roles must alternate"),
+    ],
+)
+def test_a_template_that_refuses_says_why(
+    open_engine: OpenEngine, template: str, messages: list[Message], reason: str
+) -> None:
+    engine = open_engine(parrot(CYCLE, template=template))
+    with pytest.raises(HeadraceError, match=reason) as caught:
+        engine.chat(messages, GREEDY)
+    assert caught.value.code == "template_rejected"
+    assert engine.chat([USER], GREEDY | {"max_tokens": 3}).result().text == "abc"
+
+
+def test_chat_needs_a_template(open_engine: OpenEngine) -> None:
+    engine = open_engine(parrot(CYCLE))
+    assert engine.model["chat_template"] is False
+    with pytest.raises(HeadraceError) as caught:
+        engine.chat([USER], GREEDY)
+    assert caught.value.code == "template_missing"
+    assert engine.query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
+
+
+@pytest.mark.parametrize(
+    "template", ["{% for m in", "{{ nothing.at.all }}", "{{ messages | no_such_filter }}"]
+)
+def test_a_broken_template_leaves_query_usable(open_engine: OpenEngine, template: str) -> None:
+    engine = open_engine(parrot(CYCLE, template=template))
+    with pytest.raises(HeadraceError) as caught:
+        engine.chat([USER], GREEDY)
+    assert caught.value.code in ("template_rejected", "template_missing", "invalid_request")
+    assert engine.query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda gguf: gguf.metadata.update({"llama.attention.head_count": Value(UINT32, 0)}),
+        lambda gguf: gguf.metadata.update({"llama.embedding_length": Value(UINT32, 0)}),
+        lambda gguf: gguf.metadata.update({"llama.context_length": Value(UINT32, 0)}),
+        lambda gguf: gguf.metadata.update({"llama.block_count": Value(STRING, "one")}),
+        lambda gguf: gguf.metadata.update({"tokenizer.ggml.eos_token_id": Value(INT32, -5)}),
+        lambda gguf: gguf.metadata.update({"general.alignment": Value(UINT32, 0)}),
+        lambda gguf: gguf.metadata.update({"": Value(UINT32, 0)}),
+    ],
+)
+def test_odd_metadata_is_refused_or_works(open_engine: OpenEngine, spoil: Callable[[Gguf], None]) -> None:
+    gguf = parrot(CYCLE)
+    spoil(gguf)
+    try:
+        outcome = open_engine(gguf).query(">", GREEDY | {"max_tokens": 3}).result().text
+    except HeadraceError as error:
+        outcome = error.code
+    assert outcome in ("abc", "model_invalid")

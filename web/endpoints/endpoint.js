@@ -1,0 +1,56 @@
+// The makers of endpoints, and the interface every kind of endpoint implements.
+//
+// Counterpart: client.js, which knows endpoints through this interface only.
+
+import { LocalEndpoint } from "./local.js";
+
+/** @import { RunFeed } from "../run.js" */
+/** @import { ModelFacts } from "../worker/protocol.js" */
+/** @import { LocalOptions } from "./local.js" */
+/** @import { LoadOptions } from "headrace/declarations" */
+
+/** @typedef {"query" | "chat" | "embed"} Operation */
+
+/**
+ * A description of an endpoint, which may be added to any number of clients. `open` starts one session;
+ * when `signal` aborts before that is done, it rejects with the signal's reason.
+ * @typedef {object} EndpointDescription
+ * @property {(id: string, signal: AbortSignal) => Promise<EndpointSession>} open
+ */
+
+/**
+ * What an endpoint can do, and what it runs on and why.
+ * @typedef {object} Capabilities
+ * @property {"local"} kind
+ * @property {readonly Operation[]} operations
+ * @property {ModelFacts} model
+ * @property {Required<LoadOptions>} options every load option with the value in force
+ * @property {string} backend
+ * @property {string} artifact
+ * @property {number} threads
+ * @property {readonly string[]} reasons
+ */
+
+/**
+ * An endpoint in use; applications hold it as the reference that `client.add` gives.
+ * @typedef {object} EndpointSession
+ * @property {string} id
+ * @property {string} kind
+ * @property {(operation: Operation, input: unknown, options: Record<string, unknown>, feed: RunFeed) =>
+ *   () => void} start begins a request, reports it to `feed` and returns what cancels it; throws a
+ *   HeadraceError when it is refused before any work
+ * @property {() => Capabilities} capabilities
+ * @property {() => Promise<void>} close fails what is unfinished with engine_closed; resolves when all is gone
+ */
+
+export const Endpoint = Object.freeze({
+  /**
+   * A model that runs in this browser, in a worker of its own.
+   * @param {LocalOptions} options
+   * @returns {LocalEndpoint}
+   * @throws {HeadraceError} invalid_option
+   */
+  local(options) {
+    return new LocalEndpoint(options);
+  },
+});

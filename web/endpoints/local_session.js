@@ -1,0 +1,278 @@
+// A model in use: the page's end of one worker, with its unfinished requests.
+//
+// Counterpart: worker/engine_worker.js; the messages are told in worker/protocol.js. Not a scheduler: every
+// request is passed on at once, and the engine decides when it runs.
+
+import { deferred } from "../deferred.js";
+import { HeadraceError } from "../errors.js";
+
+/** @import { BackendChoice } from "../backend_choice.js" */
+/** @import { RunFeed } from "../run.js" */
+/** @import { Command, EngineRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
+/** @import { Capabilities, Operation } from "./endpoint.js" */
+/** @import { LocalPlan } from "./local.js" */
+
+/** How long a closing worker may take to finish its step and free the engine before it is terminated. */
+const CLOSE_GRACE_MS = 2000;
+
+/** Made by `client.add` for an `Endpoint.local`; applications pass it to the client's operations. */
+export class LocalSession {
+  kind = "local";
+  /** The worker itself; for tests only. */
+  _worker;
+
+  #plan;
+  #choice;
+  /** @type {Map<number, RunFeed>} */ #unfinished = new Map();
+  #nextRequestId = 1;
+  /** @type {ReturnType<typeof deferred<ReadyEvent>>} settled by the first of: ready, a failure, a cancel */
+  #opening = deferred();
+  /** @type {ReadyEvent | null} */ #ready = null;
+  #closed = deferred();
+  /** @type {Promise<void> | null} */ #closing = null;
+  /** @type {HeadraceError | null} why there is no engine any more */ #end = null;
+  #lock = `headrace-worker-${Date.now()}-${Math.random()}`;
+  /** @type {AbortController | null} */ #lockWatch = null;
+
+  /**
+   * Starts a worker, the engine and the model.
+   * @param {string} id
+   * @param {LocalPlan} plan
+   * @param {BackendChoice} choice
+   * @param {AbortSignal} signal
+   * @returns {Promise<LocalSession>} ready for requests
+   */
+  static async open(id, plan, choice, signal) {
+    const signals = [signal, ...(plan.signal ? [plan.signal] : [])];
+    for (const one of signals) if (one.aborted) throw cancelled(one);
+
+    const session = new LocalSession(id, plan, choice);
+    // Loading blocks the worker, so it could not read a cancel command: it is terminated instead.
+    const listening = signals.map((one) => {
+      const abort = () => session.#finish(cancelled(one));
+      one.addEventListener("abort", abort);
+      return () => one.removeEventListener("abort", abort);
+    });
+    try {
+      await session.#opening.promise;
+    } finally {
+      for (const stopListening of listening) stopListening();
+    }
+    return session;
+  }
+
+  /**
+   * @param {string} id
+   * @param {LocalPlan} plan
+   * @param {BackendChoice} choice
+   */
+  constructor(id, plan, choice) {
+    this.id = id;
+    this.#plan = plan;
+    this.#choice = choice;
+
+    const script = new URL("../worker/engine_worker.js", import.meta.url);
+    this._worker = startWorker(script, `headrace ${id}`);
+    this._worker.onmessage = (/** @type {MessageEvent<WorkerMessage>} */ { data }) => this.#receive(data);
+    this._worker.onerror = (event) => {
+      event.preventDefault();
+      this.#finish(crashed(event.message || `${script.href} could not be started`));
+    };
+    this._worker.onmessageerror = () => this.#finish(crashed("it sent a message that could not be read"));
+    this.#send({
+      type: "open",
+      artifactsUrl: plan.artifactsUrl,
+      artifact: choice.artifact,
+      threads: choice.threads,
+      model: plan.model,
+      options: plan.load,
+      lock: this.#lock,
+    });
+  }
+
+  /** @returns {Capabilities} */
+  capabilities() {
+    if (!this.#ready) throw new HeadraceError("internal", `The endpoint "${this.id}" is not ready.`);
+    const { model, options } = this.#ready;
+    const { backend, artifact, threads, reasons } = this.#choice;
+    const operations = /** @type {Operation[]} */ (model.chatTemplate ? ["query", "chat"] : ["query"]);
+    return { kind: "local", operations, model, options, backend, artifact, threads, reasons };
+  }
+
+  /**
+   * @param {Operation} operation
+   * @param {unknown} input a prompt, or messages
+   * @param {Record<string, unknown>} options
+   * @param {RunFeed} feed
+   * @returns {() => void} cancels the request
+   */
+  start(operation, input, options, feed) {
+    if (this.#end) throw HeadraceError.fromWire(this.#end.toWire());
+    const id = this.#nextRequestId++;
+    this.#submit(engineRequest(id, operation, input, options));
+    this.#unfinished.set(id, feed);
+    return () => {
+      if (this.#unfinished.has(id)) this.#send({ type: "cancel", id });
+    };
+  }
+
+  /** @returns {Promise<void>} resolves when the engine has gone */
+  close() {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close() {
+    if (this.#end) return;
+    this.#fail(new HeadraceError("engine_closed", `The endpoint "${this.id}" was closed.`));
+    this.#send({ type: "close" });
+    const grace = setTimeout(() => this.#closed.resolve(undefined), CLOSE_GRACE_MS);
+    await this.#closed.promise;
+    clearTimeout(grace);
+    this._worker.terminate();
+  }
+
+  /** @param {EngineRequest} request */
+  #submit(request) {
+    try {
+      this.#send({ type: "submit", request });
+    } catch (error) {
+      throw HeadraceError.from(error, "invalid_request", "The request cannot be sent to the engine");
+    }
+  }
+
+  /** @param {Command} command */
+  #send(command) {
+    this._worker.postMessage(command);
+  }
+
+  /** @param {WorkerMessage} message */
+  #receive({ events }) {
+    this.#watchLock();
+    for (const event of events) this.#handle(event);
+  }
+
+  /** @param {WorkerEvent} event */
+  #handle(event) {
+    switch (event.type) {
+      case "progress": {
+        const { phase, loaded, total } = event;
+        if (!this.#end) this.#plan.onProgress({ phase, loaded, total });
+        break;
+      }
+      case "ready":
+        this.#ready = event;
+        this.#opening.resolve(event);
+        break;
+      case "accepted":
+        this.#unfinished.get(event.id)?.accept({ options: event.options, promptTokens: event.promptTokens });
+        break;
+      case "tokens":
+        this.#unfinished.get(event.id)?.push({ text: event.text, tokenIds: event.tokenIds });
+        break;
+      case "done":
+        this.#take(event.id)?.done({ ...event.result, endpoint: this.id, requestId: event.id, reasons: this.#choice.reasons });
+        break;
+      case "failed":
+        this.#take(event.id)?.fail(HeadraceError.fromWire(event.error));
+        break;
+      case "engine_failed":
+        this.#finish(HeadraceError.fromWire(event.error));
+        break;
+      case "closed":
+        this.#closed.resolve(undefined);
+        break;
+    }
+  }
+
+  /** @param {number} id */
+  #take(id) {
+    const feed = this.#unfinished.get(id);
+    this.#unfinished.delete(id);
+    return feed;
+  }
+
+  /**
+   * A terminated worker raises no event, but the browser passes its lock on. The worker holds it before it
+   * sends its first message; without Web Locks (insecure pages) a killed worker goes unnoticed.
+   */
+  #watchLock() {
+    if (this.#lockWatch || this.#end || !navigator.locks) return;
+    this.#lockWatch = new AbortController();
+    navigator.locks
+      .request(this.#lock, { signal: this.#lockWatch.signal }, () => this.#finish(crashed("it was terminated")))
+      .catch(() => {});
+  }
+
+  /**
+   * Ends the session for good, with the worker.
+   * @param {HeadraceError} error
+   */
+  #finish(error) {
+    this._worker.terminate();
+    this.#closed.resolve(undefined);
+    this.#fail(error);
+  }
+
+  /** @param {HeadraceError} error */
+  #fail(error) {
+    if (this.#end) return;
+    this.#end = error;
+    this.#lockWatch?.abort();
+    this.#opening.reject(error);
+    const feeds = [...this.#unfinished.values()];
+    this.#unfinished.clear();
+    for (const feed of feeds) feed.fail(HeadraceError.fromWire(error.toWire()));
+  }
+}
+
+/**
+ * @param {URL} script
+ * @param {string} name
+ */
+function startWorker(script, name) {
+  try {
+    return new Worker(script, { type: "module", name });
+  } catch (error) {
+    throw HeadraceError.from(error, "environment_unsupported", "The engine's worker could not be started");
+  }
+}
+
+/**
+ * @param {number} id
+ * @param {Operation} operation
+ * @param {unknown} input
+ * @param {Record<string, unknown>} options
+ * @returns {EngineRequest}
+ */
+function engineRequest(id, operation, input, options) {
+  for (const [option, value] of Object.entries(options)) {
+    if (["function", "symbol", "bigint"].includes(typeof value)) {
+      throw new HeadraceError("invalid_option", `The option "${option}" cannot be a ${typeof value}.`, { detail: { option } });
+    }
+  }
+  // Types and ranges are checked by the engine, which knows them.
+  const request = { id, options };
+  switch (operation) {
+    case "query":
+      return { ...request, operation, prompt: /** @type {string} */ (input) };
+    case "chat":
+      return { ...request, operation, messages: /** @type {{role: string, content: string}[]} */ (input) };
+    default:
+      throw new HeadraceError("unsupported_operation", `A local endpoint cannot do "${operation}".`, {
+        detail: { operation, operations: ["query", "chat"] },
+      });
+  }
+}
+
+/** @param {AbortSignal} signal */
+function cancelled(signal) {
+  if (signal.reason instanceof HeadraceError) return signal.reason;
+  return new HeadraceError("cancelled", "Adding the endpoint was cancelled.", { cause: signal.reason });
+}
+
+/** @param {string} reason */
+function crashed(reason) {
+  return new HeadraceError("worker_crashed", `The engine's worker has crashed: ${reason}.`, { detail: { reason } });
+}

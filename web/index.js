@@ -1,0 +1,19 @@
+// What an application imports. Everything else in this folder may change without notice.
+
+/** @typedef {import("./backend_choice.js").BackendChoice} BackendChoice */
+/** @typedef {import("./client.js").EndpointRef} EndpointRef */
+/** @typedef {import("./client.js").RunOptions} RunOptions */
+/** @typedef {import("./endpoints/endpoint.js").Capabilities} Capabilities */
+/** @typedef {import("./endpoints/endpoint.js").EndpointSession} EndpointSession */
+/** @typedef {import("./endpoints/local.js").LocalOptions} LocalOptions */
+/** @typedef {import("./environment.js").Environment} Environment */
+/** @typedef {import("./run.js").Result} Result */
+/** @typedef {import("./run.js").Run} Run */
+/** @typedef {import("./worker/protocol.js").ChatMessage} ChatMessage */
+/** @typedef {import("./worker/protocol.js").Progress} Progress */
+/** @typedef {import("./worker/protocol.js").TokenBatch} TokenBatch */
+
+export { HeadraceClient } from "./client.js";
+export { Endpoint } from "./endpoints/endpoint.js";
+export { measureEnvironment } from "./environment.js";
+export { HeadraceError } from "./errors.js";

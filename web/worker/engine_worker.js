@@ -1,0 +1,99 @@
+// The worker's entry: reads commands, starts the engine, posts events. One worker holds one engine.
+//
+// Counterpart: endpoints/local_session.js in the page; the messages are told in protocol.js. Not where the
+// engine is driven (tick_loop.js) or touched (engine_port.js).
+
+import { HeadraceError } from "../errors.js";
+import { findArtifact } from "./artifact.js";
+import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
+import { openModelSource } from "./model_source.js";
+import { TickLoop } from "./tick_loop.js";
+
+/** @import { Command, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+
+const PROGRESS_INTERVAL_MS = 100;
+
+const scope = /** @type {DedicatedWorkerGlobalScope} */ (/** @type {unknown} */ (globalThis));
+
+/** @type {TickLoop | null} */
+let loop = null;
+
+scope.onmessage = (/** @type {MessageEvent<Command>} */ { data: command }) => {
+  switch (command.type) {
+    case "open":
+      open(command).catch(fail);
+      break;
+    case "submit":
+      loop?.submit(command.request);
+      break;
+    case "cancel":
+      loop?.cancel(command.id);
+      break;
+    case "close":
+      loop?.close();
+      post([{ type: "closed" }]);
+      scope.close();
+      break;
+  }
+};
+
+scope.onmessageerror = () => fail(new HeadraceError("worker_crashed", "The engine's worker received a message it could not read."));
+scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =>
+  fail(HeadraceError.from(reason, "worker_crashed", "The engine's worker failed"));
+
+/** @param {OpenCommand} command */
+async function open({ artifactsUrl, artifact, threads, model, options, lock }) {
+  await holdLock(lock);
+  const progress = progressReporter();
+
+  progress("start", 0, 1);
+  const addresses = await findArtifact(artifactsUrl, artifact, EXPECTED_ABI_VERSION);
+  const port = await EnginePort.start(addresses, threads);
+  progress("start", 1, 1);
+
+  const { blob, name } = await openModelSource(model, (loaded, total) => progress("download", loaded, total));
+  port.load(port.mount(blob, name), { ...options, threads }, (fraction) => progress("load", fraction, 1));
+  loop = new TickLoop(port, post, fail);
+  post(port.takeEvents());
+}
+
+/**
+ * A killed worker tells nobody; but the browser releases its lock, and the page waits for that.
+ * @param {string} name
+ * @returns {Promise<void>} resolves when the lock is held
+ */
+function holdLock(name) {
+  if (!navigator.locks) return Promise.resolve();
+  return new Promise((held, failed) => {
+    navigator.locks
+      .request(name, () => {
+        held();
+        return new Promise(() => {});
+      })
+      .catch(failed);
+  });
+}
+
+/** @returns {(phase: Progress["phase"], loaded: number, total: number | null) => void} */
+function progressReporter() {
+  let lastTime = -Infinity;
+  /** @type {Progress["phase"] | null} */
+  let lastPhase = null;
+  return (phase, loaded, total) => {
+    const now = performance.now();
+    if (phase === lastPhase && loaded !== total && now - lastTime < PROGRESS_INTERVAL_MS) return;
+    lastTime = now;
+    lastPhase = phase;
+    post([{ type: "progress", phase, loaded, total }]);
+  };
+}
+
+/** @param {WorkerEvent[]} events */
+function post(events) {
+  scope.postMessage({ events });
+}
+
+/** @param {unknown} error */
+function fail(error) {
+  post([{ type: "engine_failed", error: HeadraceError.from(error, "internal", "The engine's worker failed").toWire() }]);
+}
