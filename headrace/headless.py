@@ -86,7 +86,7 @@ class HeadlessPage:
         self, operation: Operation, text: str, options: Mapping[str, object], on_text: Callable[[str], None]
     ) -> dict[str, Any]:
         """Runs one request, see `ask`; an exception raised by `on_text` cancels it and reaches the caller."""
-        self._on_text = on_text
+        self._on_text, self._interruption = on_text, None
         request = {
             "operation": operation,
             "input": text if operation == "query" else [{"role": "user", "content": text}],
@@ -112,9 +112,7 @@ class HeadlessPage:
         if self._interruption:
             raise self._interruption
         if "error" in outcome:
-            error = HeadraceError.from_wire(outcome["error"])
-            error.detail.setdefault("console", self._complaints)
-            raise error
+            raise HeadraceError.from_wire(outcome["error"])
         return outcome
 
     def _guard(self, action: Callable[[], Any]) -> Any:

@@ -51,7 +51,10 @@ function requireWebAssembly(facts) {
   if (!facts.wasmSimd) missing.push("128-bit SIMD");
   if (!facts.wasmExceptions) missing.push("exception handling");
   if (missing.length === 0) return;
-  throw unsupported(`This browser's WebAssembly lacks ${missing.join(" and ")}, which the engine needs.`, missing);
+  throw unsupported(
+    `this browser's WebAssembly lacks ${missing.join(" and ")}, which the engine needs`,
+    missing,
+  );
 }
 
 /**
@@ -64,7 +67,10 @@ function chooseProcessor(facts, request) {
   if (request.backend === "auto") return { value: "cpu", reason: "CPU: this build has no WebGPU backend." };
   const missing = ["WebGPU backend in this build"];
   if (!facts.gpu) missing.push("WebGPU in this browser (navigator.gpu)");
-  throw unsupported(`The backend "webgpu" was asked for, but there is no ${missing.join(", and no ")}.`, missing);
+  throw unsupported(
+    `the backend "webgpu" was asked for, but there is no ${missing.join(", and no ")}`,
+    missing,
+  );
 }
 
 /**
@@ -80,7 +86,7 @@ function chooseArtifact(facts, request) {
     return { value: "mt", reason: `Multi-thread engine: ${why}.` };
   }
   if (request.artifact === "mt") {
-    throw unsupported(`The multi-thread engine was asked for, but ${obstacle.text}.`, [obstacle.missing]);
+    throw unsupported(`the multi-thread engine was asked for, but ${obstacle.text}`, [obstacle.missing]);
   }
   return { value: "st", reason: `Single-thread engine: ${obstacle.text}.` };
 }
@@ -121,7 +127,11 @@ function chooseThreads(facts, request, artifact) {
     const ignored = asked > 1 ? `; ${asked} were asked for` : "";
     return { value: 1, reason: `1 thread: the single-thread engine has no more${ignored}.` };
   }
-  if (asked > cores) return { value: cores, reason: `${count(cores)}: ${asked} were asked for, but the browser offers ${cores}.` };
+  if (asked > cores)
+    return {
+      value: cores,
+      reason: `${count(cores)}: ${asked} were asked for, but the browser offers ${cores}.`,
+    };
   if (asked > 0) return { value: asked, reason: `${count(asked)}, as asked.` };
   if (cores > MAX_DEFAULT_THREADS) {
     return {

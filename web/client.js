@@ -7,7 +7,8 @@ import { HeadraceError } from "./errors.js";
 import { Run } from "./run.js";
 
 /** @import { GenerationOptions } from "headrace/declarations" */
-/** @import { Capabilities, EndpointDescription, EndpointSession, Operation } from "./endpoints/endpoint.js" */
+/** @import { Capabilities, EndpointDescription } from "./endpoints/endpoint.js" */
+/** @import { EndpointSession, Operation } from "./endpoints/endpoint.js" */
 /** @import { ChatMessage } from "./worker/protocol.js" */
 
 /**
@@ -37,10 +38,12 @@ export class HeadraceClient {
    * @returns {Promise<EndpointSession>} the reference for the operations, ready for requests
    */
   async add(id, endpoint) {
-    if (this.#closed) throw new HeadraceError("engine_closed", "This client was closed.");
-    if (typeof id !== "string" || id === "") throw invalid("An endpoint's id must be a string that is not empty.");
-    if (this.#entries.has(id)) throw invalid(`There already is an endpoint "${id}".`, { id });
-    if (typeof endpoint?.open !== "function") throw invalid("client.add needs an endpoint, for instance Endpoint.local(…).");
+    if (this.#closed) throw new HeadraceError("engine_closed", "this client was closed");
+    if (typeof id !== "string" || id === "")
+      throw invalid("an endpoint's id must be a string that is not empty");
+    if (this.#entries.has(id)) throw invalid(`there already is an endpoint "${id}"`, { id });
+    if (typeof endpoint?.open !== "function")
+      throw invalid("client.add needs an endpoint, for instance Endpoint.local(…)");
 
     const abort = new AbortController();
     /** @type {Entry} */
@@ -76,8 +79,13 @@ export class HeadraceClient {
     if (!entry) throw unknownEndpoint(id);
     this.#entries.delete(id);
     if (entry.session) return entry.session.close();
-    entry.abort.abort(new HeadraceError("engine_closed", `The endpoint "${id}" was removed while it was being added.`));
-    await entry.opening.then((session) => session.close(), () => {});
+    entry.abort.abort(
+      new HeadraceError("engine_closed", `the endpoint "${id}" was removed while it was being added`),
+    );
+    await entry.opening.then(
+      (session) => session.close(),
+      () => {},
+    );
   }
 
   /**
@@ -112,7 +120,7 @@ export class HeadraceClient {
   }
 
   /**
-   * Turns texts into vectors. No kind of endpoint can do this yet: the run rejects with unsupported_operation.
+   * Turns texts into vectors. No kind of endpoint can do this yet: unsupported_operation.
    * @param {EndpointRef} ref
    * @param {string | string[]} input
    * @param {RunOptions} [options]
@@ -167,7 +175,7 @@ function idOf(ref) {
 
 /** @param {string} id */
 function unknownEndpoint(id) {
-  return new HeadraceError("endpoint_unknown", `There is no endpoint "${id}".`, { detail: { id } });
+  return new HeadraceError("endpoint_unknown", `there is no endpoint "${id}"`, { detail: { id } });
 }
 
 /**

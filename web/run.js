@@ -101,7 +101,7 @@ export class Run {
     // From here on the iteration reports a failure; an unread `response` must not report it again.
     this.response.catch(() => {});
     try {
-      for (let next = 0; ; ) {
+      for (let next = 0; ;) {
         while (next < this.#batches.length) yield this.#batches[next++];
         if (this.#settled) break;
         await this.#news.promise;

@@ -58,8 +58,8 @@ using ErrorDetail = std::vector<std::pair<std::string, std::variant<double, std:
 
 class Error : public std::runtime_error {
   public:
-    Error(ErrorCode code, const std::string & message, ErrorDetail detail = {})
-        : std::runtime_error(message), code(code), detail(std::move(detail)) {}
+    Error(ErrorCode error_code, const std::string & message, ErrorDetail facts = {})
+        : std::runtime_error(message), code(error_code), detail(std::move(facts)) {}
 
     ErrorCode   code;
     ErrorDetail detail;

@@ -1,4 +1,6 @@
 // The planner alone: what goes into a forward pass, over slots made by hand (case H2).
+#include "engine/batch_planner.h"
+
 #include "engine/slot.h"
 
 #include <doctest/doctest.h>

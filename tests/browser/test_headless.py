@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,14 @@ def test_a_page_that_is_not_there(chromium: Path, tmp_path: Path) -> None:
     assert "\n" not in caught.value.message
 
 
-def test_a_browser_that_dies_ends_it(run_ask: RunAsk) -> None:
+@pytest.mark.parametrize("victim", ["browser", "renderer"])
+def test_a_browser_that_dies_ends_it(run_ask: RunAsk, victim: str) -> None:
+    others = set(chromium_processes(victim))
     killed: list[int] = []
 
     def kill(_text: str) -> None:
         if not killed:
-            killed.extend(chromium_of(os.getpid()))
+            killed.extend(set(chromium_processes(victim)) - others)
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
@@ -131,31 +134,27 @@ def test_a_browser_that_dies_ends_it(run_ask: RunAsk) -> None:
     assert killed
 
 
-def chromium_of(ancestor: int) -> list[int]:
-    """The newest browser process started below `ancestor`: the one of the call under test."""
-    processes = {}
+def chromium_processes(kind: str) -> list[int]:
+    """The browser processes, or their renderers, below this process."""
+    parents, commands = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            processes[int(entry.name)] = (int(fields[1]), int(fields[19]), command)
+            with suppress(OSError):
+                status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(entry.name)] = int(status[1])
+                commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
 
     def is_below(process: int) -> bool:
-        while process in processes and process != ancestor:
-            process = processes[process][0]
-        return process == ancestor
+        while process in parents and process != os.getpid():
+            process = parents[process]
+        return process == os.getpid()
 
-    browsers = [
-        (started, process)
-        for process, (_, started, command) in processes.items()
-        if is_below(process)
-        and any("--remote-debugging" in part for part in command)
-        and not any(part.startswith("--type=") for part in command)
-    ]
-    return [max(browsers)[1]]
+    def is_kind(command: str) -> bool:
+        if kind == "renderer":
+            return "--type=renderer" in command
+        return "--remote-debugging" in command and "--type=" not in command
+
+    return [process for process, command in commands.items() if is_kind(command) and is_below(process)]
 
 
 INTERRUPTED = """

@@ -1,6 +1,6 @@
-"""Fixtures of the golden tests: one browser for all pages, and the models by the names of golden.json."""
+"""Fixtures of the golden tests: one browser for all pages, and models by their names in golden.json."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ def browser(chromium: Path) -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session")
-def models(demo_model: Path, tiny_model: Path) -> Mapping[str, Path]:
-    return {"demo": demo_model, "tiny": tiny_model}
+@pytest.fixture
+def model_path(model: str, request: pytest.FixtureRequest) -> Path:
+    """The file behind a test's parameter `model`: "tiny" or "demo"."""
+    path: Path = request.getfixturevalue(f"{model}_model")
+    return path

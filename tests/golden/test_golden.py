@@ -40,8 +40,8 @@ def assert_golden(record: Mapping[str, Any], case: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", ["tiny", "demo"])
-def test_native(models: Mapping[str, Path], library_path: Path, model: str, threads: int) -> None:
-    with Engine(models[model], {"threads": threads}, library=library_path) as engine:
+def test_native(model_path: Path, library_path: Path, model: str, threads: int) -> None:
+    with Engine(model_path, {"threads": threads}, library=library_path) as engine:
         for case in cases_of(model):
             if case["operation"] == "query":
                 run = engine.query(case["input"], options_of(case))
@@ -55,7 +55,7 @@ def test_native(models: Mapping[str, Path], library_path: Path, model: str, thre
 @pytest.mark.parametrize("model", ["tiny", "demo"])
 def test_page(
     browser: Browser,
-    models: Mapping[str, Path],
+    model_path: Path,
     repo_root: Path,
     artifacts_dir: Path,
     model: str,
@@ -63,7 +63,7 @@ def test_page(
     threads: int,
 ) -> None:
     app = create_app(
-        web_dir=repo_root / "web", artifacts_dir=artifacts_dir, models={"model.gguf": models[model]}
+        web_dir=repo_root / "web", artifacts_dir=artifacts_dir, models={"model.gguf": model_path}
     )
     with headless_page(browser, app, model="model.gguf", threads=threads, artifact=artifact) as page:
         for case in cases_of(model):

@@ -24,7 +24,13 @@ const AUTO = { backend: "auto", artifact: "auto", threads: 0 };
 const CHOICES = [
   // facts, request, [artifact, threads], words the reasons must hold
   ["isolated page", FULL, AUTO, ["mt", 4], ["cross-origin isolated", "4 threads of the 8", "no WebGPU"]],
-  ["two cores", { ...FULL, hardwareConcurrency: 2 }, AUTO, ["mt", 2], ["2 threads: as many as the browser offers"]],
+  [
+    "two cores",
+    { ...FULL, hardwareConcurrency: 2 },
+    AUTO,
+    ["mt", 2],
+    ["2 threads: as many as the browser offers"],
+  ],
   ["one core", { ...FULL, hardwareConcurrency: 1 }, AUTO, ["mt", 1], ["1 thread: as many"]],
   ["threads asked", FULL, { ...AUTO, threads: 6 }, ["mt", 6], ["6 threads, as asked"]],
   ["too many threads asked", FULL, { ...AUTO, threads: 64 }, ["mt", 8], ["64 were asked for", "offers 8"]],
@@ -32,9 +38,21 @@ const CHOICES = [
   ["mt asked", FULL, { ...AUTO, artifact: "mt" }, ["mt", 4], ["Multi-thread engine: as asked"]],
   ["st asked", FULL, { ...AUTO, artifact: "st" }, ["st", 1], ["Single-thread engine, as asked"]],
   ["st with threads", FULL, { ...AUTO, artifact: "st", threads: 3 }, ["st", 1], ["3 were asked for"]],
-  ["not isolated", NOT_ISOLATED, AUTO, ["st", 1], ["Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy"]],
+  [
+    "not isolated",
+    NOT_ISOLATED,
+    AUTO,
+    ["st", 1],
+    ["Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy"],
+  ],
   ["not isolated, threads asked", NOT_ISOLATED, { ...AUTO, threads: 2 }, ["st", 1], ["2 were asked for"]],
-  ["isolated without SharedArrayBuffer", { ...FULL, sharedArrayBuffer: false }, AUTO, ["st", 1], ["Single-thread"]],
+  [
+    "isolated without SharedArrayBuffer",
+    { ...FULL, sharedArrayBuffer: false },
+    AUTO,
+    ["st", 1],
+    ["Single-thread"],
+  ],
   ["insecure origin", { ...NOT_ISOLATED, secureContext: false }, AUTO, ["st", 1], ["https"]],
   ["no wasm threads", { ...FULL, wasmThreads: false }, AUTO, ["st", 1], ["no threads"]],
 ];
@@ -50,23 +68,48 @@ for (const [name, facts, request, [artifact, threads], words] of CHOICES) {
 
 const REFUSALS = [
   ["webgpu", FULL, { ...AUTO, backend: "webgpu" }, ["WebGPU backend in this build"], /"webgpu"/],
-  ["webgpu without navigator.gpu", { ...FULL, gpu: false }, { ...AUTO, backend: "webgpu" },
-    ["WebGPU backend in this build", "WebGPU in this browser (navigator.gpu)"], /navigator\.gpu/],
-  ["mt, not isolated", NOT_ISOLATED, { ...AUTO, artifact: "mt" }, ["cross-origin isolation"],
-    /Cross-Origin-Opener-Policy: same-origin.*Cross-Origin-Embedder-Policy: require-corp/],
-  ["mt, insecure", { ...NOT_ISOLATED, secureContext: false }, { ...AUTO, artifact: "mt" }, ["secure context"], /localhost/],
+  [
+    "webgpu without navigator.gpu",
+    { ...FULL, gpu: false },
+    { ...AUTO, backend: "webgpu" },
+    ["WebGPU backend in this build", "WebGPU in this browser (navigator.gpu)"],
+    /navigator\.gpu/,
+  ],
+  [
+    "mt, not isolated",
+    NOT_ISOLATED,
+    { ...AUTO, artifact: "mt" },
+    ["cross-origin isolation"],
+    /Cross-Origin-Opener-Policy: same-origin.*Cross-Origin-Embedder-Policy: require-corp/,
+  ],
+  [
+    "mt, insecure",
+    { ...NOT_ISOLATED, secureContext: false },
+    { ...AUTO, artifact: "mt" },
+    ["secure context"],
+    /localhost/,
+  ],
   ["no SIMD", { ...FULL, wasmSimd: false }, AUTO, ["128-bit SIMD"], /SIMD/],
-  ["no exceptions", { ...FULL, wasmExceptions: false }, { ...AUTO, artifact: "st" }, ["exception handling"], /exception/],
+  [
+    "no exceptions",
+    { ...FULL, wasmExceptions: false },
+    { ...AUTO, artifact: "st" },
+    ["exception handling"],
+    /exception/,
+  ],
 ];
 
 for (const [name, facts, request, missing, message] of REFUSALS) {
   test(`refusal: ${name}`, () => {
-    assert.throws(() => chooseBackend(facts, request), (error) => {
-      assert.equal(error.code, "environment_unsupported");
-      assert.deepEqual(error.detail.missing, missing);
-      assert.match(error.message, message);
-      return true;
-    });
+    assert.throws(
+      () => chooseBackend(facts, request),
+      (error) => {
+        assert.equal(error.code, "environment_unsupported");
+        assert.deepEqual(error.detail.missing, missing);
+        assert.match(error.message, message);
+        return true;
+      },
+    );
   });
 }
 

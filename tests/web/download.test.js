@@ -79,17 +79,24 @@ for (const path of ["/model.gguf", "/chunked.gguf", "/gzip.gguf"]) {
     const blob = await download(base + path, { onProgress: (...figures) => progress.push(figures) });
     assert.deepEqual(new Uint8Array(await blob.arrayBuffer()), MODEL);
     assert.deepEqual(progress.at(-1), [MODEL.length, path === "/model.gguf" ? MODEL.length : null]);
-    for (const [index, [loaded]] of progress.entries()) assert.ok(index === 0 || loaded > progress[index - 1][0]);
+    for (const [index, [loaded]] of progress.entries())
+      assert.ok(index === 0 || loaded > progress[index - 1][0]);
   });
 }
 
 test("an HTTP error keeps its status", async () => {
   const url = `${base}/none.gguf`;
-  await assert.rejects(download(url), failsWith("download_failed", /the server answered 404 Not Found/, { url, status: 404 }));
+  await assert.rejects(
+    download(url),
+    failsWith("download_failed", /the server answered 404 Not Found/, { url, status: 404 }),
+  );
 });
 
 test("no server", async () => {
-  await assert.rejects(download("http://127.0.0.1:1/model.gguf"), failsWith("download_failed", /could not be reached/));
+  await assert.rejects(
+    download("http://127.0.0.1:1/model.gguf"),
+    failsWith("download_failed", /could not be reached/),
+  );
 });
 
 test("a page in place of a model is recognised before the rest is fetched", async () => {
@@ -112,7 +119,11 @@ test("a body shorter than announced", async () => {
   const response = new Response(MODEL.subarray(0, 5000), { headers: { "content-length": "300000" } });
   await assert.rejects(
     readModel(response, "x.gguf"),
-    failsWith("model_truncated", /x\.gguf ended after 5000 of 300000 bytes/, { url: "x.gguf", loaded: 5000, total: 300000 }),
+    failsWith("model_truncated", /x\.gguf ended after 5000 of 300000 bytes/, {
+      url: "x.gguf",
+      loaded: 5000,
+      total: 300000,
+    }),
   );
 });
 
@@ -126,7 +137,10 @@ test("a length that proves too small is not believed", async () => {
 });
 
 test("a signal ends it, before and in the middle", async () => {
-  await assert.rejects(download(`${base}/model.gguf`, { signal: AbortSignal.abort() }), failsWith("cancelled", /cancelled/));
+  await assert.rejects(
+    download(`${base}/model.gguf`, { signal: AbortSignal.abort() }),
+    failsWith("cancelled", /cancelled/),
+  );
 
   const controller = new AbortController();
   const started = download(`${base}/slow.gguf`, {

@@ -148,9 +148,12 @@ test("a failure reaches the reader after the tokens, and the response", async ()
 });
 
 test("a failure told by the tokens is no unhandled rejection", () => {
-  assert.equal(exitCode(`
+  assert.equal(
+    exitCode(`
     setTimeout(() => feed.fail(new Error("x")), 1);
-    try { for await (const batch of run.tokens); } catch { setTimeout(() => {}, 20); }`), 0);
+    try { for await (const batch of run.tokens); } catch { setTimeout(() => {}, 20); }`),
+    0,
+  );
 });
 
 test("a failure told to nobody is one", () => {

@@ -4,41 +4,29 @@ Counterpart: `tests/browser/`, for everything that needs a page, a worker or the
 """
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = sorted(Path(__file__).parent.glob("*.test.js"))
-TIMEOUT_SECONDS = 120
+from build_tools.run import run_command
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.test.js"))
 
 
-def _node() -> str:
-    # The environment's own node, so that every machine tests with the same one.
-    node = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
-    assert node is not None, "there is no node: the environment was not set up by build_tools"
-    return node
+def node() -> str:
+    # The environment's own node first, so that every machine tests with the same one.
+    found = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
+    assert found is not None, "there is no node: python3 -m build_tools setup"
+    return found
 
 
-@pytest.mark.parametrize("script", TESTS, ids=lambda path: path.name)
-def test_web(script: Path) -> None:
-    outcome = subprocess.run(
-        [_node(), "--test", str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert outcome.returncode == 0, outcome.stdout
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_script(script: Path) -> None:
+    outcome = run_command([node(), "--test", script], check=False)
+    assert outcome.returncode == 0, outcome.output
 
 
-def test_every_module_test_is_found() -> None:
-    assert {path.name.removesuffix(".test.js") for path in TESTS} >= {
-        "backend_choice",
-        "download",
-        "errors",
-        "gguf",
-        "run",
-    }
+def test_every_script_is_found() -> None:
+    names = {script.name.removesuffix(".test.js") for script in SCRIPTS}
+    assert names >= {"backend_choice", "download", "errors", "gguf", "read_ahead", "run"}

@@ -40,7 +40,8 @@ import { LocalEndpoint } from "./local.js";
  *   () => void} start begins a request, reports it to `feed` and returns what cancels it; throws a
  *   HeadraceError when it is refused before any work
  * @property {() => Capabilities} capabilities
- * @property {() => Promise<void>} close fails what is unfinished with engine_closed; resolves when all is gone
+ * @property {() => Promise<void>} close fails what is unfinished with engine_closed and
+ *   resolves when all is gone
  */
 
 export const Endpoint = Object.freeze({

@@ -59,14 +59,27 @@ export class LocalEndpoint {
  * @returns {LocalPlan}
  */
 function planLocal(options) {
-  if (typeof options !== "object" || options === null) throw invalid("model", "Endpoint.local needs an object of options.");
-  const { model, backend = "auto", artifact = "auto", threads = 0, context = {}, onProgress, signal, artifactsUrl, ...unknown } = options;
+  if (typeof options !== "object" || options === null) {
+    throw invalid("model", "Endpoint.local needs an object of options");
+  }
+  const {
+    model,
+    backend = "auto",
+    artifact = "auto",
+    threads = 0,
+    context = {},
+    onProgress,
+    signal,
+    artifactsUrl,
+    ...unknown
+  } = options;
   refuseUnknown(unknown, "");
   requireOneOf("backend", backend, ["auto", "cpu", "webgpu"]);
   requireOneOf("artifact", artifact, ["auto", "st", "mt"]);
-  if (!Number.isInteger(threads) || threads < 0) throw invalid("threads", 'The option "threads" must be a whole number from 0 (automatic) up.');
-  if (onProgress !== undefined && typeof onProgress !== "function") throw invalid("onProgress", 'The option "onProgress" must be a function.');
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw invalid("signal", 'The option "signal" must be an AbortSignal.');
+  requireType("threads", Number.isInteger(threads) && threads >= 0, "a whole number from 0 (automatic) up");
+  requireType("onProgress", onProgress === undefined || typeof onProgress === "function", "a function");
+  requireType("signal", signal === undefined || signal instanceof AbortSignal, "an AbortSignal");
+  const folder = resolve("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url));
 
   return {
     model: modelSource(model),
@@ -74,20 +87,31 @@ function planLocal(options) {
     load: loadOptions(context),
     onProgress: onProgress ?? (() => {}),
     signal,
-    artifactsUrl: resolve("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url)).replace(/\/?$/, "/"),
+    artifactsUrl: folder.endsWith("/") ? folder : `${folder}/`,
   };
 }
 
 /**
- * Ranges and types are the engine's business; here only the names are mapped.
+ * Ranges are the engine's business; here the names are mapped.
  * @param {{size?: number, slots?: number}} context
  * @returns {LoadOptions}
  */
 function loadOptions(context) {
-  if (typeof context !== "object" || context === null) throw invalid("context", 'The option "context" must be an object.');
+  requireType("context", typeof context === "object" && context !== null, "an object");
   const { size, slots, ...unknown } = context;
   refuseUnknown(unknown, "context.");
+  requireType("context.size", size === undefined || typeof size === "number", "a number");
+  requireType("context.slots", slots === undefined || typeof slots === "number", "a number");
   return { ...(size !== undefined && { contextSize: size }), ...(slots !== undefined && { slots }) };
+}
+
+/**
+ * @param {string} option
+ * @param {boolean} holds
+ * @param {string} type
+ */
+function requireType(option, holds, type) {
+  if (!holds) throw invalid(option, `the option "${option}" must be ${type}`);
 }
 
 /**
@@ -95,9 +119,11 @@ function loadOptions(context) {
  * @returns {ModelSource}
  */
 function modelSource(model) {
-  if (model instanceof Blob) return { kind: "blob", blob: model, name: model instanceof File ? model.name : "The blob" };
-  if ((typeof model === "string" && model !== "") || model instanceof URL) return { kind: "url", url: resolve("model", model) };
-  throw invalid("model", 'The option "model" must be a URL, a File or a Blob.');
+  if (model instanceof Blob)
+    return { kind: "blob", blob: model, name: model instanceof File ? model.name : "the blob" };
+  if ((typeof model === "string" && model !== "") || model instanceof URL)
+    return { kind: "url", url: resolve("model", model) };
+  throw invalid("model", 'the option "model" must be a URL, a File or a Blob');
 }
 
 /**
@@ -108,7 +134,7 @@ function resolve(name, address) {
   try {
     return new URL(address, globalThis.document?.baseURI ?? globalThis.location.href).href;
   } catch (error) {
-    throw invalid(name, `The option "${name}" is not a URL: ${address}`);
+    throw invalid(name, `the option "${name}" is not a URL: ${address}`);
   }
 }
 
@@ -118,7 +144,8 @@ function resolve(name, address) {
  */
 function refuseUnknown(unknown, prefix) {
   const [name] = Object.keys(unknown);
-  if (name !== undefined) throw invalid(prefix + name, `There is no option "${prefix}${name}" for a local endpoint.`);
+  if (name !== undefined)
+    throw invalid(prefix + name, `there is no option "${prefix}${name}" for a local endpoint`);
 }
 
 /**
@@ -129,7 +156,7 @@ function refuseUnknown(unknown, prefix) {
 function requireOneOf(name, value, allowed) {
   if (allowed.includes(value)) return;
   const list = allowed.map((one) => `"${one}"`).join(", ");
-  throw invalid(name, `The option "${name}" must be one of ${list}.`);
+  throw invalid(name, `the option "${name}" must be one of ${list}`);
 }
 
 /**

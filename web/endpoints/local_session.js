@@ -93,7 +93,7 @@ export class LocalSession {
 
   /** @returns {Capabilities} */
   capabilities() {
-    if (!this.#ready) throw new HeadraceError("internal", `The endpoint "${this.id}" is not ready.`);
+    if (!this.#ready) throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
     const { model, options } = this.#ready;
     const { backend, artifact, threads, reasons } = this.#choice;
     const operations = /** @type {Operation[]} */ (model.chatTemplate ? ["query", "chat"] : ["query"]);
@@ -125,7 +125,7 @@ export class LocalSession {
 
   async #close() {
     if (this.#end) return;
-    this.#fail(new HeadraceError("engine_closed", `The endpoint "${this.id}" was closed.`));
+    this.#fail(new HeadraceError("engine_closed", `the endpoint "${this.id}" was closed`));
     this.#send({ type: "close" });
     const grace = setTimeout(() => this.#closed.resolve(undefined), CLOSE_GRACE_MS);
     await this.#closed.promise;
@@ -138,7 +138,7 @@ export class LocalSession {
     try {
       this.#send({ type: "submit", request });
     } catch (error) {
-      throw HeadraceError.from(error, "invalid_request", "The request cannot be sent to the engine");
+      throw HeadraceError.from(error, "invalid_request", "the request cannot be sent to the engine");
     }
   }
 
@@ -172,7 +172,12 @@ export class LocalSession {
         this.#unfinished.get(event.id)?.push({ text: event.text, tokenIds: event.tokenIds });
         break;
       case "done":
-        this.#take(event.id)?.done({ ...event.result, endpoint: this.id, requestId: event.id, reasons: this.#choice.reasons });
+        this.#take(event.id)?.done({
+          ...event.result,
+          endpoint: this.id,
+          requestId: event.id,
+          reasons: this.#choice.reasons,
+        });
         break;
       case "failed":
         this.#take(event.id)?.fail(HeadraceError.fromWire(event.error));
@@ -201,7 +206,9 @@ export class LocalSession {
     if (this.#lockWatch || this.#end || !navigator.locks) return;
     this.#lockWatch = new AbortController();
     navigator.locks
-      .request(this.#lock, { signal: this.#lockWatch.signal }, () => this.#finish(crashed("it was terminated")))
+      .request(this.#lock, { signal: this.#lockWatch.signal }, () =>
+        this.#finish(crashed("it was terminated")),
+      )
       .catch(() => {});
   }
 
@@ -235,7 +242,7 @@ function startWorker(script, name) {
   try {
     return new Worker(script, { type: "module", name });
   } catch (error) {
-    throw HeadraceError.from(error, "environment_unsupported", "The engine's worker could not be started");
+    throw HeadraceError.from(error, "environment_unsupported", "the engine's worker could not be started");
   }
 }
 
@@ -249,7 +256,9 @@ function startWorker(script, name) {
 function engineRequest(id, operation, input, options) {
   for (const [option, value] of Object.entries(options)) {
     if (["function", "symbol", "bigint"].includes(typeof value)) {
-      throw new HeadraceError("invalid_option", `The option "${option}" cannot be a ${typeof value}.`, { detail: { option } });
+      throw new HeadraceError("invalid_option", `the option "${option}" cannot be a ${typeof value}`, {
+        detail: { option },
+      });
     }
   }
   // Types and ranges are checked by the engine, which knows them.
@@ -260,7 +269,7 @@ function engineRequest(id, operation, input, options) {
     case "chat":
       return { ...request, operation, messages: /** @type {{role: string, content: string}[]} */ (input) };
     default:
-      throw new HeadraceError("unsupported_operation", `A local endpoint cannot do "${operation}".`, {
+      throw new HeadraceError("unsupported_operation", `a local endpoint cannot do "${operation}"`, {
         detail: { operation, operations: ["query", "chat"] },
       });
   }
@@ -269,10 +278,12 @@ function engineRequest(id, operation, input, options) {
 /** @param {AbortSignal} signal */
 function cancelled(signal) {
   if (signal.reason instanceof HeadraceError) return signal.reason;
-  return new HeadraceError("cancelled", "Adding the endpoint was cancelled.", { cause: signal.reason });
+  return new HeadraceError("cancelled", "adding the endpoint was cancelled", { cause: signal.reason });
 }
 
 /** @param {string} reason */
 function crashed(reason) {
-  return new HeadraceError("worker_crashed", `The engine's worker has crashed: ${reason}.`, { detail: { reason } });
+  return new HeadraceError("worker_crashed", `the engine's worker has crashed: ${reason}`, {
+    detail: { reason },
+  });
 }

@@ -35,9 +35,13 @@ export async function download(url, options = {}) {
   if (!response.ok) {
     await response.body?.cancel();
     const status = `${response.status} ${response.statusText}`.trim();
-    throw new HeadraceError("download_failed", `${name} could not be downloaded: the server answered ${status}.`, {
-      detail: { url: name, status: response.status },
-    });
+    throw new HeadraceError(
+      "download_failed",
+      `${name} could not be downloaded: the server answered ${status}`,
+      {
+        detail: { url: name, status: response.status },
+      },
+    );
   }
   return readModel(response, name, options);
 }
@@ -54,7 +58,7 @@ export async function readModel(response, name, { onProgress, signal } = {}) {
   const reader = (response.body ?? new Blob().stream()).getReader();
   const parts = new BlobParts();
   try {
-    for (let checked = false; ; ) {
+    for (let checked = false; ;) {
       const { done, value } = await reader.read().catch((error) => {
         throw transferError(name, `broke off after ${parts.bytes} bytes`, error, signal);
       });
@@ -72,11 +76,9 @@ export async function readModel(response, name, { onProgress, signal } = {}) {
     throw error;
   }
   if (total !== null && parts.bytes < total) {
-    throw new HeadraceError(
-      "model_truncated",
-      `${name} ended after ${parts.bytes} of ${total} bytes.`,
-      { detail: { url: name, loaded: parts.bytes, total } },
-    );
+    throw new HeadraceError("model_truncated", `${name} ended after ${parts.bytes} of ${total} bytes`, {
+      detail: { url: name, loaded: parts.bytes, total },
+    });
   }
   return parts.blob();
 }
@@ -126,7 +128,7 @@ function announcedBytes(headers) {
  */
 function transferError(name, what, error, signal) {
   if (signal?.aborted) {
-    return new HeadraceError("cancelled", `The download of ${name} was cancelled.`, { cause: signal.reason });
+    return new HeadraceError("cancelled", `the download of ${name} was cancelled`, { cause: signal.reason });
   }
   return HeadraceError.from(error, "download_failed", `${name} ${what}`);
 }
@@ -137,5 +139,5 @@ function transferError(name, what, error, signal) {
  */
 function nameInMessages(url) {
   const { protocol, origin, pathname } = new URL(url);
-  return protocol.startsWith("http") ? `${origin}${pathname}` : `The model behind the ${protocol} URL`;
+  return protocol.startsWith("http") ? `${origin}${pathname}` : `the model behind the ${protocol} URL`;
 }

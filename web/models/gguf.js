@@ -13,9 +13,21 @@ const HEADER_BYTES = 4 + 4 + 8 + 8;
 
 /** @type {readonly {kind: string, looks: RegExp, sentence: string}[]} */
 const IMPOSTORS = [
-  { kind: "lfs", looks: /^version https:\/\/git-lfs/, sentence: "is a Git-LFS pointer, not the model it points to: download the file itself" },
-  { kind: "html", looks: /^\s*<(!doctype|html|head|body|!--)/i, sentence: "is an HTML page, probably an error or login page" },
-  { kind: "xml", looks: /^\s*<\?xml/i, sentence: "is an XML document, probably an error message of a storage server" },
+  {
+    kind: "lfs",
+    looks: /^version https:\/\/git-lfs/,
+    sentence: "is a Git-LFS pointer, not the model it points to: download the file itself",
+  },
+  {
+    kind: "html",
+    looks: /^\s*<(!doctype|html|head|body|!--)/i,
+    sentence: "is an HTML page, probably an error or login page",
+  },
+  {
+    kind: "xml",
+    looks: /^\s*<\?xml/i,
+    sentence: "is an XML document, probably an error message of a storage server",
+  },
   { kind: "json", looks: /^\s*[{[]/, sentence: "is JSON, probably an error message of a server" },
   { kind: "gzip", looks: /^\x1f\x8b/, sentence: "is compressed with gzip: unpack it first" },
   { kind: "zip", looks: /^PK[\x03\x05]/, sentence: "is a zip archive (or a PyTorch file), not a GGUF model" },
@@ -34,13 +46,18 @@ export function requireGguf(head, name) {
   const text = String.fromCharCode(...head.subarray(0, SNIFF_BYTES)).replace(/^\xef\xbb\xbf/, "");
   if (!text.startsWith("GGUF")) {
     const found = IMPOSTORS.find(({ looks }) => looks.test(text));
-    throw invalid(name, found?.kind ?? "unknown", found?.sentence ?? 'is not a GGUF model: it does not begin with "GGUF"');
+    throw invalid(
+      name,
+      found?.kind ?? "unknown",
+      found?.sentence ?? 'is not a GGUF model: it does not begin with "GGUF"',
+    );
   }
   if (head.length < HEADER_BYTES) {
     throw invalid(name, "short", `is not a whole GGUF model: it ends after ${head.length} bytes`);
   }
   const version = new DataView(head.buffer, head.byteOffset).getUint32(4, true);
-  if (version > 0xffff) throw invalid(name, "big-endian", "is a big-endian GGUF model, which no browser can run");
+  if (version > 0xffff)
+    throw invalid(name, "big-endian", "is a big-endian GGUF model, which no browser can run");
 }
 
 /**
@@ -49,5 +66,5 @@ export function requireGguf(head, name) {
  * @param {string} sentence
  */
 function invalid(name, kind, sentence) {
-  return new HeadraceError("model_invalid", `${name} ${sentence}.`, { detail: { name, kind } });
+  return new HeadraceError("model_invalid", `${name} ${sentence}`, { detail: { name, kind } });
 }

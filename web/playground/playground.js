@@ -86,7 +86,7 @@ function showProgress({ phase, loaded, total }) {
   const percent = fraction === null ? "" : ` ${Math.floor(100 * fraction)} %`;
   page.progressText.textContent = {
     start: "Starting the engine…",
-    download: `Downloading the model: ${megabytes(loaded)}${total ? ` of ${megabytes(total)},${percent}` : ""}`,
+    download: `Downloading the model: ${megabytes(loaded)}${total ? ` of ${megabytes(total)}` : ""}`,
     load: `Reading the model…${percent}`,
   }[phase];
 }
@@ -96,7 +96,8 @@ function showFacts({ model, artifact, threads, backend, reasons }) {
   const engine = artifact === "mt" ? `${threads} ${threads === 1 ? "thread" : "threads"}` : "single thread";
   page.chooserTitle.textContent = "Choose another model";
   page.summary.textContent =
-    `${model.name || "This model"}: ${model.architecture}, ${millions(model.parameters)} parameters, ${megabytes(model.bytes)}. ` +
+    `${model.name || "This model"}: ${model.architecture}, ` +
+    `${millions(model.parameters)} parameters, ${megabytes(model.bytes)}. ` +
     `Runs on ${backend.toUpperCase()}, ${engine} (artifact ${artifact}).`;
   page.reasons.replaceChildren(
     ...reasons.map((reason) => Object.assign(document.createElement("li"), { textContent: reason })),
@@ -207,8 +208,8 @@ function showRunning(running) {
 function showError(error) {
   page.error.hidden = error === null;
   if (error === null) return;
-  const { code, message } = error instanceof HeadraceError ? error : HeadraceError.from(error, "internal", "The page failed");
-  page.error.textContent = `${message} (${code})`;
+  const { code, message } = HeadraceError.from(error, "internal", "the page failed");
+  page.error.textContent = `Error: ${message} (${code})`;
 }
 
 // --- Small things -------------------------------------------------------------------------------------

@@ -24,9 +24,13 @@ export async function findArtifact(artifactsUrl, artifact, abiVersion) {
 
   const files = manifest.artifacts?.[artifact];
   if (!files) {
-    throw new HeadraceError("artifact_missing", `The build at ${artifactsUrl} has no artifact "${artifact}".`, {
-      detail: { artifactsUrl, artifact },
-    });
+    throw new HeadraceError(
+      "artifact_missing",
+      `the build at ${artifactsUrl} has no artifact "${artifact}"`,
+      {
+        detail: { artifactsUrl, artifact },
+      },
+    );
   }
   /** @param {string} file */
   const address = (file) => {
@@ -44,7 +48,7 @@ export async function findArtifact(artifactsUrl, artifact, abiVersion) {
 export function versionMismatch(found, expected) {
   return new HeadraceError(
     "version_mismatch",
-    `This page's JavaScript is for version ${expected} of the engine, but version ${found} was loaded: reload the page.`,
+    `this page's JavaScript needs version ${expected} of the engine, not ${found}: reload the page`,
     { detail: { found, expected } },
   );
 }
@@ -60,6 +64,6 @@ async function readManifest(url) {
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     return await response.json();
   } catch (error) {
-    throw HeadraceError.from(error, "artifact_missing", `The engine was not found at ${url}`);
+    throw HeadraceError.from(error, "artifact_missing", `the engine was not found at ${url}`);
   }
 }

@@ -1,11 +1,15 @@
 // The door between JavaScript and the engine's WebAssembly: the only file that sees the heap or a pointer.
 //
 // Counterparts: native/include/headrace.h (what is called here), headrace/native.py (the same door for
-// Python). Not a scheduler and not a protocol: tick_loop.js decides when, engine_worker.js what.
+// Python), instance.js (starts the WebAssembly). Not a scheduler: tick_loop.js decides when to call.
 
 import { HeadraceError } from "../errors.js";
 import { versionMismatch } from "./artifact.js";
+import { engineAborted, otherBuild, startInstance } from "./instance.js";
+import { ReadAhead } from "./read_ahead.js";
 
+/** @import { ArtifactAddresses } from "./artifact.js" */
+/** @import { Instance } from "./instance.js" */
 /** @import { EngineRequest, WorkerEvent } from "./protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
@@ -24,18 +28,6 @@ const EXPORTS = /** @type {const} */ ([
   "free",
 ]);
 
-/** The engine's last words, kept for the error that ends it. */
-const LOG_LINES = 20;
-
-/**
- * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`.
- * @typedef {Record<`_${string}`, (...args: number[]) => number> & {
- *   FS: {mkdirTree(path: string): void, mount(type: unknown, options: object, path: string): void},
- *   WORKERFS: unknown,
- *   addFunction(callback: (...args: number[]) => number, signature: string): number,
- *   removeFunction(pointer: number): void}} EmscriptenModule
- */
-
 /** One engine in one instance of the artifact. Every method throws a HeadraceError once it has aborted. */
 export class EnginePort {
   #module;
@@ -47,30 +39,18 @@ export class EnginePort {
   #mounts = 0;
 
   /**
-   * Compiles and starts the artifact, and checks that it is the one this file was written for.
-   * @param {{glue: string, wasm: string}} addresses absolute URLs
+   * Starts the artifact and checks that it is the one this file was written for.
+   * @param {ArtifactAddresses} addresses
    * @param {number} threads threads that compute, the caller's included
    * @returns {Promise<EnginePort>}
    * @throws {HeadraceError} artifact_missing, version_mismatch, out_of_memory, engine_aborted
    */
   static async start(addresses, threads) {
-    const createHeadrace = await importGlue(addresses.glue);
-    /** @type {string[]} */
-    const log = [];
-    try {
-      const { module, memory } = await instantiate(createHeadrace, addresses, threads, log);
-      return new EnginePort(module, memory, log);
-    } catch (error) {
-      throw startError(error, log);
-    }
+    return new EnginePort(await startInstance(addresses, threads));
   }
 
-  /**
-   * @param {EmscriptenModule} module
-   * @param {WebAssembly.Memory} memory
-   * @param {string[]} log
-   */
-  constructor(module, memory, log) {
+  /** @param {Instance} instance */
+  constructor({ module, memory, log }) {
     this.#module = module;
     this.#memory = memory;
     this.#log = log;
@@ -80,12 +60,12 @@ export class EnginePort {
     if (missing.length > 0) throw otherBuild({ missing });
 
     this.#engine = this.#call("hr_engine_create") >>> 0;
-    if (this.#engine === 0) throw new HeadraceError("out_of_memory", "There is no memory for an engine.");
+    if (this.#engine === 0) throw new HeadraceError("out_of_memory", "there is no memory for an engine");
     this.#lengthCell = this.#allocate(4);
   }
 
   /**
-   * Makes a Blob readable to the engine, lazily: a read copies only what it asks for.
+   * Makes a Blob readable to the engine, lazily: nothing is copied before it is read.
    * @param {Blob} blob
    * @param {string} name
    * @returns {string} the path to load
@@ -94,8 +74,12 @@ export class EnginePort {
     const { FS, WORKERFS } = this.#module;
     const folder = `/models/${this.#mounts++}`;
     const file = name.replace(/[^\w.-]+/g, "_") || "model.gguf";
+    const reader = new FileReaderSync();
+    // WORKERFS slices what is mounted and has its reader read the slice, which is done by then.
+    const data = new ReadAhead(blob, (part) => reader.readAsArrayBuffer(part));
+    WORKERFS.reader = { readAsArrayBuffer: ({ bytes }) => bytes };
     FS.mkdirTree(folder);
-    FS.mount(WORKERFS, { blobs: [{ name: file, data: blob }] }, folder);
+    FS.mount(WORKERFS, { blobs: [{ name: file, data }] }, folder);
     return `${folder}/${file}`;
   }
 
@@ -173,7 +157,9 @@ export class EnginePort {
   #allocate(bytes) {
     const pointer = this.#call("malloc", bytes) >>> 0;
     if (pointer !== 0) return pointer;
-    throw new HeadraceError("out_of_memory", `The engine has no memory left for ${bytes} bytes.`, { detail: { bytes } });
+    throw new HeadraceError("out_of_memory", `the engine has no memory left for ${bytes} bytes`, {
+      detail: { bytes },
+    });
   }
 
   /**
@@ -184,132 +170,7 @@ export class EnginePort {
     try {
       return this.#module[`_${name}`](...args);
     } catch (error) {
-      throw aborted(error, this.#log);
+      throw engineAborted(error, this.#log);
     }
   }
-}
-
-/**
- * @param {string} glue
- * @returns {Promise<(options: object) => Promise<EmscriptenModule>>}
- */
-async function importGlue(glue) {
-  /** @type {{default?: (options: object) => Promise<EmscriptenModule>}} */
-  const glueModule = await import(glue).catch((error) => {
-    throw notLoaded(glue, error);
-  });
-  if (typeof glueModule.default !== "function") throw otherBuild({ glue });
-  return glueModule.default;
-}
-
-/**
- * @param {(options: object) => Promise<EmscriptenModule>} createHeadrace
- * @param {{glue: string, wasm: string}} addresses
- * @param {number} threads
- * @param {string[]} log receives what the engine prints
- * @returns {Promise<{module: EmscriptenModule, memory: WebAssembly.Memory}>}
- */
-function instantiate(createHeadrace, { glue, wasm }, threads, log) {
-  /** @param {string} line */
-  const keep = (line) => {
-    log.push(line);
-    if (log.length > LOG_LINES) log.shift();
-  };
-  return new Promise((resolve, reject) => {
-    /** @type {WebAssembly.Memory} */
-    let memory;
-    createHeadrace({
-      headraceThreads: threads,
-      mainScriptUrlOrBlob: glue,
-      print: keep,
-      printErr: keep,
-      // Emscripten never settles its promise when this hook fails, so a failure is told here.
-      instantiateWasm(
-        /** @type {WebAssembly.Imports} */ imports,
-        /** @type {(instance: WebAssembly.Instance, module: WebAssembly.Module) => void} */ receive,
-      ) {
-        compile(wasm)
-          .then(async (compiled) => {
-            const instance = await WebAssembly.instantiate(compiled, imports);
-            memory = findMemory(imports, instance);
-            receive(instance, compiled);
-          })
-          .catch(reject);
-        return {};
-      },
-    }).then((module) => resolve({ module, memory }), reject);
-  });
-}
-
-/**
- * @param {string} wasm
- * @returns {Promise<WebAssembly.Module>}
- */
-async function compile(wasm) {
-  const response = await fetch(wasm).catch((error) => {
-    throw notLoaded(wasm, error);
-  });
-  if (!response.ok) throw notLoaded(wasm, `the server answered ${response.status}`);
-  const type = response.headers.get("content-type") ?? "";
-  return type.startsWith("application/wasm")
-    ? WebAssembly.compileStreaming(response)
-    : WebAssembly.compile(await response.arrayBuffer());
-}
-
-/**
- * The instance's memory, exported (single-thread) or imported (multi-thread), whatever the linker calls it.
- * @param {WebAssembly.Imports} imports
- * @param {WebAssembly.Instance} instance
- * @returns {WebAssembly.Memory}
- */
-function findMemory(imports, instance) {
-  const imported = Object.values(imports).flatMap((group) => Object.values(group));
-  const values = [...imported, ...Object.values(instance.exports)];
-  const memory = values.find((value) => value instanceof WebAssembly.Memory);
-  if (!memory) throw otherBuild({ missing: ["memory"] });
-  return memory;
-}
-
-/**
- * @param {string} url
- * @param {unknown} cause
- */
-function notLoaded(url, cause) {
-  const detail = { url, reason: String(cause) };
-  return new HeadraceError("artifact_missing", `The engine could not be loaded from ${url}.`, { detail, cause });
-}
-
-/**
- * @param {unknown} error
- * @param {string[]} log
- */
-function startError(error, log) {
-  if (error instanceof HeadraceError) return error;
-  if (error instanceof RangeError) {
-    return HeadraceError.from(error, "out_of_memory", "The engine's memory could not be reserved");
-  }
-  if (error instanceof WebAssembly.RuntimeError) return aborted(error, log);
-  // What is left is glue and wasm that do not fit together: CompileError, LinkError, a missing function.
-  return otherBuild({ reason: String(error) }, error);
-}
-
-/**
- * @param {Record<string, unknown>} detail
- * @param {unknown} [cause]
- */
-function otherBuild(detail, cause) {
-  const message = "The engine's files come from different builds: reload the page.";
-  return new HeadraceError("version_mismatch", message, { detail, cause });
-}
-
-/**
- * @param {unknown} error
- * @param {string[]} log
- */
-function aborted(error, log) {
-  const reason = error instanceof Error ? error.message : String(error);
-  return new HeadraceError("engine_aborted", `The engine stopped unexpectedly: ${reason}`, {
-    detail: { reason, log: [...log] },
-    cause: error,
-  });
 }

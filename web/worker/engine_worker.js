@@ -37,9 +37,10 @@ scope.onmessage = (/** @type {MessageEvent<Command>} */ { data: command }) => {
   }
 };
 
-scope.onmessageerror = () => fail(new HeadraceError("worker_crashed", "The engine's worker received a message it could not read."));
+scope.onmessageerror = () =>
+  fail(new HeadraceError("worker_crashed", "the engine's worker received a message it could not read"));
 scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =>
-  fail(HeadraceError.from(reason, "worker_crashed", "The engine's worker failed"));
+  fail(HeadraceError.from(reason, "worker_crashed", "the engine's worker failed"));
 
 /** @param {OpenCommand} command */
 async function open({ artifactsUrl, artifact, threads, model, options, lock }) {
@@ -58,19 +59,19 @@ async function open({ artifactsUrl, artifact, threads, model, options, lock }) {
 }
 
 /**
- * A killed worker tells nobody; but the browser releases its lock, and the page waits for that.
+ * A killed worker tells nobody; but the browser releases its lock, and the page waits for that. Where locks
+ * do not exist or are refused, both sides do without.
  * @param {string} name
- * @returns {Promise<void>} resolves when the lock is held
+ * @returns {Promise<void>} resolves when the lock is held, or cannot be
  */
-function holdLock(name) {
-  if (!navigator.locks) return Promise.resolve();
-  return new Promise((held, failed) => {
-    navigator.locks
-      .request(name, () => {
-        held();
-        return new Promise(() => {});
-      })
-      .catch(failed);
+async function holdLock(name) {
+  await new Promise((held) => {
+    const forever = navigator.locks?.request(name, () => {
+      held(true);
+      return new Promise(() => {});
+    });
+    if (forever) forever.catch(held);
+    else held(false);
   });
 }
 
@@ -95,5 +96,10 @@ function post(events) {
 
 /** @param {unknown} error */
 function fail(error) {
-  post([{ type: "engine_failed", error: HeadraceError.from(error, "internal", "The engine's worker failed").toWire() }]);
+  post([
+    {
+      type: "engine_failed",
+      error: HeadraceError.from(error, "internal", "the engine's worker failed").toWire(),
+    },
+  ]);
 }

@@ -20,9 +20,12 @@ export async function openModelSource(source, onProgress) {
     const name = new URL(source.url).pathname.split("/").pop() ?? "";
     return { blob: await download(source.url, { onProgress }), name };
   }
-  const head = await source.blob.slice(0, SNIFF_BYTES).arrayBuffer().catch((error) => {
-    throw HeadraceError.from(error, "model_not_found", `${source.name} could not be read`);
-  });
+  const head = await source.blob
+    .slice(0, SNIFF_BYTES)
+    .arrayBuffer()
+    .catch((error) => {
+      throw HeadraceError.from(error, "model_not_found", `${source.name} could not be read`);
+    });
   requireGguf(new Uint8Array(head), source.name);
   return { blob: source.blob, name: source.name };
 }

@@ -50,8 +50,8 @@
  */
 
 /**
- * @typedef {{type: "ready", model: ModelFacts, options: Required<LoadOptions>, backend: string, artifact: string,
- *   loadMs: number}} ReadyEvent
+ * @typedef {{type: "ready", model: ModelFacts, options: Required<LoadOptions>, backend: string,
+ *   artifact: string, loadMs: number}} ReadyEvent
  */
 
 /** @typedef {{options: Required<GenerationOptions>, promptTokens: number}} Acceptance */
@@ -59,10 +59,10 @@
 /** @typedef {{inputTokens: number, outputTokens: number, cachedTokens: number}} Usage */
 
 /**
- * Times in milliseconds. A figure that could not be measured (no token, one token) is null.
- * @typedef {{queueMs: number, prefillMs: number, ttftMs: number | null, totalMs: number,
- *   prefillTokensPerSecond: number | null, decodeTokensPerSecond: number | null,
- *   itlMs: {p50: number, p95: number} | null, backend: string, artifact: string, threads: number}} Stats
+ * Times in milliseconds; 0 for what there was too little of to measure.
+ * @typedef {{queueMs: number, prefillMs: number, ttftMs: number, totalMs: number,
+ *   prefillTokensPerSecond: number, decodeTokensPerSecond: number, itlMs: {p50: number, p95: number},
+ *   backend: string, artifact: string, threads: number}} Stats
  */
 
 /**
@@ -82,6 +82,6 @@
  *   | {type: "closed"}} WorkerEvent
  */
 
-/** What the worker posts: the events of one tick. @typedef {{events: WorkerEvent[]}} WorkerMessage */
+/** The events of one tick. @typedef {{events: WorkerEvent[]}} WorkerMessage */
 
 export {};

@@ -1,0 +1,172 @@
+// Starts one artifact: fetches, compiles and instantiates Emscripten's glue and wasm.
+//
+// Counterparts: artifact.js (finds the files), engine_port.js (calls what is started here). Not a user of
+// the engine: it hands the memory on without looking into it.
+
+import { HeadraceError } from "../errors.js";
+
+/** @import { ArtifactAddresses } from "./artifact.js" */
+/** @import { Chunk } from "./read_ahead.js" */
+
+/** The engine's last words, kept for the error that ends it. */
+const LOG_LINES = 20;
+
+/**
+ * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`.
+ * @typedef {Record<`_${string}`, (...args: number[]) => number> & {
+ *   FS: {mkdirTree(path: string): void, mount(type: unknown, options: object, path: string): void},
+ *   WORKERFS: {reader: {readAsArrayBuffer(chunk: Chunk): ArrayBuffer} | null},
+ *   addFunction(callback: (...args: number[]) => number, signature: string): number,
+ *   removeFunction(pointer: number): void}} EmscriptenModule
+ */
+
+/**
+ * `log` holds the last lines the engine has printed, and goes on doing so.
+ * @typedef {{module: EmscriptenModule, memory: WebAssembly.Memory, log: readonly string[]}} Instance
+ */
+
+/**
+ * @param {ArtifactAddresses} addresses
+ * @param {number} threads size of the pool of threads, the caller included
+ * @returns {Promise<Instance>}
+ * @throws {HeadraceError} artifact_missing, version_mismatch, out_of_memory, engine_aborted
+ */
+export async function startInstance({ glue, wasm }, threads) {
+  const createHeadrace = await importGlue(glue);
+  /** @type {string[]} */
+  const log = [];
+  try {
+    return { ...(await instantiate(createHeadrace, wasm, threads, log)), log };
+  } catch (error) {
+    throw startError(error, log);
+  }
+}
+
+/**
+ * @param {string} glue
+ * @returns {Promise<(options: object) => Promise<EmscriptenModule>>}
+ */
+async function importGlue(glue) {
+  /** @type {{default?: (options: object) => Promise<EmscriptenModule>}} */
+  const glueModule = await import(glue).catch((error) => {
+    throw notLoaded(glue, error);
+  });
+  if (typeof glueModule.default !== "function") throw otherBuild({ glue });
+  return glueModule.default;
+}
+
+/**
+ * @param {(options: object) => Promise<EmscriptenModule>} createHeadrace
+ * @param {string} wasm
+ * @param {number} threads
+ * @param {string[]} log receives what the engine prints
+ * @returns {Promise<{module: EmscriptenModule, memory: WebAssembly.Memory}>}
+ */
+function instantiate(createHeadrace, wasm, threads, log) {
+  /** @param {string} line */
+  const keep = (line) => {
+    log.push(line);
+    if (log.length > LOG_LINES) log.shift();
+  };
+  return new Promise((resolve, reject) => {
+    /** @type {WebAssembly.Memory} */
+    let memory;
+    createHeadrace({
+      headraceThreads: threads,
+      print: keep,
+      printErr: keep,
+      // Emscripten never settles its promise when this hook fails, so a failure is told here.
+      instantiateWasm(
+        /** @type {WebAssembly.Imports} */ imports,
+        /** @type {(instance: WebAssembly.Instance, module: WebAssembly.Module) => void} */ receive,
+      ) {
+        compile(wasm)
+          .then(async (compiled) => {
+            const instance = await WebAssembly.instantiate(compiled, imports);
+            memory = findMemory(imports, instance);
+            receive(instance, compiled);
+          })
+          .catch(reject);
+        return {};
+      },
+    }).then((module) => resolve({ module, memory }), reject);
+  });
+}
+
+/**
+ * @param {string} wasm
+ * @returns {Promise<WebAssembly.Module>}
+ */
+async function compile(wasm) {
+  const response = await fetch(wasm).catch((error) => {
+    throw notLoaded(wasm, error);
+  });
+  if (!response.ok) throw notLoaded(wasm, `the server answered ${response.status}`);
+  const type = response.headers.get("content-type") ?? "";
+  return type.startsWith("application/wasm")
+    ? WebAssembly.compileStreaming(response)
+    : WebAssembly.compile(await response.arrayBuffer());
+}
+
+/**
+ * The instance's memory, exported (single-thread) or imported (multi-thread), whatever the linker calls it.
+ * @param {WebAssembly.Imports} imports
+ * @param {WebAssembly.Instance} instance
+ * @returns {WebAssembly.Memory}
+ */
+function findMemory(imports, instance) {
+  const imported = Object.values(imports).flatMap((group) => Object.values(group));
+  const values = [...imported, ...Object.values(instance.exports)];
+  const memory = values.find((value) => value instanceof WebAssembly.Memory);
+  if (!memory) throw otherBuild({ missing: ["memory"] });
+  return memory;
+}
+
+/**
+ * @param {string} url
+ * @param {unknown} cause
+ */
+function notLoaded(url, cause) {
+  const detail = { url, reason: String(cause) };
+  return new HeadraceError("artifact_missing", `the engine could not be loaded from ${url}`, {
+    detail,
+    cause,
+  });
+}
+
+/**
+ * @param {unknown} error
+ * @param {readonly string[]} log
+ */
+function startError(error, log) {
+  if (error instanceof HeadraceError) return error;
+  if (error instanceof RangeError) {
+    return HeadraceError.from(error, "out_of_memory", "the engine's memory could not be reserved");
+  }
+  if (error instanceof WebAssembly.RuntimeError) return engineAborted(error, log);
+  // What is left is glue and wasm that do not fit together: CompileError, LinkError, a missing function.
+  return otherBuild({ reason: String(error) }, error);
+}
+
+/**
+ * Files of two builds met, for instance because one of them came from an old cache.
+ * @param {Record<string, unknown>} detail
+ * @param {unknown} [cause]
+ */
+export function otherBuild(detail, cause) {
+  const message = "the engine's files come from different builds: reload the page";
+  return new HeadraceError("version_mismatch", message, { detail, cause });
+}
+
+/**
+ * What is thrown by a call that should never throw: ggml gave up, or memory was corrupted.
+ * @param {unknown} error
+ * @param {readonly string[]} log
+ */
+export function engineAborted(error, log) {
+  const reason = error instanceof Error ? error.message : String(error);
+  return new HeadraceError("engine_aborted", `the engine stopped unexpectedly: ${reason}`, {
+    detail: { reason, log: [...log] },
+    cause: error,
+  });
+}
