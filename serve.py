@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
         "--temperature", type=number(float, 0), metavar="T", help="0 for the likeliest token each time"
     )
     asking.add_argument(
-        "--seed", type=number(int, 0, 2**32 - 1), metavar="N", help="makes a temperature above 0 repeatable"
+        "--seed", type=number(int, 0, 2**32 - 2), metavar="N", help="makes a temperature above 0 repeatable"
     )
     return grammar
 

@@ -152,16 +152,22 @@ def _type(option: dict[str, Any], names: dict[str, str], many: str) -> str:
 
 
 def _range(option: dict[str, Any]) -> str:
-    low, high = option.get("minimum"), option.get("maximum")
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f"{low} or more"
-    return f"up to {high}" if low is None else f"{low} to {high}"
+    low, high = (_number(option.get(bound)) for bound in ("minimum", "maximum"))
+    unit = " entries" if option["type"].endswith("[]") else ""
+    if low and high:
+        return f"{low} to {high}{unit}"
+    if low:
+        return f"{low} or more{unit}"
+    return f"up to {high}{unit}" if high else ""
+
+
+def _number(bound: float | None) -> str:
+    # The table's bounds are doubles: 1048576.0 is meant as 1048576.
+    return "" if bound is None else str(int(bound) if bound == int(bound) else bound)
 
 
 def _sentence(text: str) -> str:
-    return (text if text.endswith(".") else f"{text}.").replace("*/", "* /")
+    return (text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")).replace("*/", "* /")
 
 
 def _help(option: dict[str, Any]) -> str:

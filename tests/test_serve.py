@@ -63,7 +63,7 @@ def test_what_can_be_carried_out(arguments: list[str]) -> None:
         (["--ask", "x", "--max-tokens", "0"], "'0' is not a whole number, 1 or more"),
         (["--ask", "x", "--temperature", "nan"], "'nan' is not a number, 0 or more"),
         (["--ask", "x", "--temperature", "-1"], "0 or more"),
-        (["--ask", "x", "--seed", "4294967296"], "from 0 to 4294967295"),
+        (["--ask", "x", "--seed", "4294967295"], "from 0 to 4294967294"),
         (["--ask", "x", "--complete", "y"], "not allowed with argument --ask"),
         (["--ask", "x", "--artifact", "xt"], "invalid choice: 'xt'"),
     ],

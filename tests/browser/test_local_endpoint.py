@@ -35,7 +35,8 @@ READ = """async ({ operation, input, options }) => {
 
 
 def load(tab: Tab, model: str = "tiny.gguf", **options: Any) -> dict[str, Any]:
-    outcome = tab.run(LOAD, {"model": f"/models/{model}"} | options)
+    # One thread unless a test says otherwise: for models this small, more only wait for each other.
+    outcome = tab.run(LOAD, {"model": f"/models/{model}", "threads": 1} | options)
     assert "value" in outcome, outcome
     capabilities: dict[str, Any] = outcome["value"]
     return capabilities
@@ -224,8 +225,8 @@ def test_two_models_at_once(open_tab: OpenTab) -> None:
     texts = tab.run(
         """async () => {
           const [one, two] = await Promise.all([
-            client.add("one", Endpoint.local({ model: "/models/abc.gguf" })),
-            client.add("two", Endpoint.local({ model: "/models/tiny.gguf" })),
+            client.add("one", Endpoint.local({ model: "/models/abc.gguf", threads: 1 })),
+            client.add("two", Endpoint.local({ model: "/models/tiny.gguf", threads: 1 })),
           ]);
           const runs = [
             client.query(one, ">", { maxTokens: 6, temperature: 0 }),

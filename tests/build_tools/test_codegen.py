@@ -33,9 +33,9 @@ def declarations() -> Declarations:
         "options": [
             option("contextSize", "load", "integer", 4096, minimum=0, maximum=1048576),
             option("maxTokens", "request", "integer", 512, minimum=1),
-            option("temperature", "request", "number", 0.8, minimum=0, maximum=5),
+            option("temperature", "request", "number", 0.8, minimum=0.0, maximum=5.0),
             option("topK", "request", "integer", 40, localOnly=True, help="a | b */ c"),
-            option("stop", "request", "string[]", []),
+            option("stop", "request", "string[]", [], minimum=0.0, maximum=16.0),
             option("echo", "request", "boolean", False),
         ],
         "errors": [
@@ -57,14 +57,14 @@ def test_snake_case(name: str, expected: str) -> None:
 
 def test_typescript(declarations: Declarations) -> None:
     text = typescript(declarations)
-    assert "export interface LoadOptions {\n  /** help of contextSize. 0 to 1048576, default 4096. */" in text
+    assert "export interface LoadOptions {\n  /** Help of contextSize. 0 to 1048576, default 4096. */" in text
     assert "  contextSize?: number;\n}" in text
-    assert "  /** help of maxTokens. 1 or more, default 512. */\n  maxTokens?: number;" in text
-    assert "  stop?: string[];" in text
+    assert "  /** Help of maxTokens. 1 or more, default 512. */\n  maxTokens?: number;" in text
+    assert "0 to 16 entries, default []. */\n  stop?: string[];" in text
     assert "  echo?: boolean;" in text
-    assert "/** a | b * / c. Default 40, local endpoints only. */" in text
+    assert "/** A | b * / c. Default 40, local endpoints only. */" in text
     assert 'export type Operation = "query" | "chat";' in text
-    assert '  /** a fault. */\n  | "internal";\n' in text
+    assert '  /** A fault. */\n  | "internal";\n' in text
 
 
 def test_python_types_can_be_imported_and_hold_every_name(declarations: Declarations, tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ OpenEngine = Callable[..., Engine]
 
 @pytest.fixture
 def open_engine(library_path: Path, tmp_path: Path) -> Iterator[OpenEngine]:
-    """Opens a model, given as a path or as a `Gguf` to be written first, with load options as keywords."""
+    """Opens a model, given as a path or as a `Gguf` to be written first, with load options as keywords.
+
+    One thread unless said otherwise: for models this small, more only wait for each other.
+    """
     with ExitStack() as stack:
 
         def open_engine(model: Path | Gguf, **options: object) -> Engine:
             path = model.write(tmp_path / "model.gguf") if isinstance(model, Gguf) else model
-            return stack.enter_context(Engine(path, options, library=library_path))
+            return stack.enter_context(Engine(path, {"threads": 1, **options}, library=library_path))
 
         yield open_engine
 

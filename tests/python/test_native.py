@@ -50,7 +50,7 @@ def invalid_values(option: Mapping[str, Any]) -> list[object]:
         case "number":
             return ["0.5", None, True, [0.5], option["minimum"] - 1, option["maximum"] + 1]
         case "string[]":
-            return ["text", 7, [7], [None], {"0": "text"}, ["x"] * (option.get("maximum", 16) + 1)]
+            return ["text", 7, [7], [None], {"0": "text"}, ["x"] * (int(option["maximum"]) + 1)]
         case _:
             return [7, None, ["text"]]
 
