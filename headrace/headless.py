@@ -109,16 +109,16 @@ class HeadlessPage:
 
     def _call(self, script: str, argument: Mapping[str, object]) -> dict[str, Any]:
         outcome: dict[str, Any] = self._guard(lambda: self._page.evaluate(script, argument))
-        if self._interruption:
-            raise self._interruption
         if "error" in outcome:
             raise HeadraceError.from_wire(outcome["error"])
         return outcome
 
     def _guard(self, action: Callable[[], Any]) -> Any:
         try:
-            return action()
+            outcome = action()
         except Error as error:
+            if self._interruption:
+                raise self._interruption from None
             # Playwright's own message goes on with a call log; the first line says it.
             reason = self._complaints[-1] if self._complaints else error.message.splitlines()[0]
             raise HeadraceError(
@@ -127,6 +127,9 @@ class HeadlessPage:
                 {"console": self._complaints},
                 cause=error,
             ) from error
+        if self._interruption:
+            raise self._interruption
+        return outcome
 
 
 @contextmanager
