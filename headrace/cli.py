@@ -103,7 +103,9 @@ def _describe(parsed: argparse.Namespace) -> int:
 def _range(option: dict[str, Any]) -> str:
     if option.get("minimum") is None:
         return ""
-    return f"{option['minimum']:g} to {option['maximum']:g}"
+    whole = option["type"] != "number"
+    minimum, maximum = (int(end) if whole else f"{end:g}" for end in (option["minimum"], option["maximum"]))
+    return f"{minimum} to {maximum}"
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

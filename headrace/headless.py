@@ -6,7 +6,8 @@ runs in the page's worker, and this module only carries text and the result out.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urljoin
@@ -135,7 +136,7 @@ class HeadlessPage:
 @contextmanager
 def launch(chromium: Path) -> Iterator[Browser]:
     """A headless Chromium while the context is open; `chromium` is the program's path."""
-    with sync_playwright() as playwright:
+    with ExitStack() as quiet, sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(executable_path=chromium, args=LAUNCH_ARGUMENTS)
         except Error as error:
@@ -148,8 +149,9 @@ def launch(chromium: Path) -> Iterator[Browser]:
         try:
             yield browser
         except KeyboardInterrupt:
-            # Ctrl-C ends Playwright's driver as well, and asyncio would report the lost connection.
+            # Ctrl-C has ended Playwright's driver as well, which would be reported while this unwinds.
             logging.getLogger("asyncio").disabled = True
+            quiet.enter_context(redirect_stderr(StringIO()))
             raise
         finally:
             browser.close()

@@ -36,7 +36,9 @@ def test_files_named_in_documents_exist(document: str) -> None:
 
 
 def test_no_source_file_is_past_500_lines() -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPO_ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPO_ROOT, capture_output=True, text=True, check=True
+    )
     suffixes = {".py", ".js", ".h", ".cpp", ".css", ".html"}
     long = [
         name

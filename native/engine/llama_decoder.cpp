@@ -26,8 +26,8 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
 
 static ggml_threadpool * make_threads(int64_t count) {
     ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
-    params.poll                   = 1; // between two passes threads sleep soon: the core may be needed elsewhere
-    ggml_threadpool *      pool   = ggml_threadpool_new(&params);
+    params.poll            = 1; // between two passes threads sleep soon: the core may be needed elsewhere
+    ggml_threadpool * pool = ggml_threadpool_new(&params);
     if (!pool) {
         throw Error(ErrorCode::out_of_memory, "cannot start " + std::to_string(count) + " compute threads");
     }

@@ -17,12 +17,14 @@ PROGRAM = REPO_ROOT / "build" / "native" / "headrace_tests"
 def list_cases() -> list[str]:
     if not PROGRAM.exists():
         return []
-    listed = subprocess.run([PROGRAM, "--list-test-cases", "--no-intro=1"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        [PROGRAM, "--list-test-cases", "--no-intro=1"], capture_output=True, text=True, check=True
+    )
     return [line for line in listed.stdout.splitlines() if ": " in line and not line.startswith("[doctest]")]
 
 
 def test_host_tests_are_built() -> None:
-    assert PROGRAM.exists(), "build them with: python3 -m build_tools native"
+    assert PROGRAM.exists(), "build them with: python3 -m build_tools test"
     assert len(list_cases()) > 20
 
 
@@ -30,6 +32,8 @@ def test_host_tests_are_built() -> None:
 def test_host(case: str) -> None:
     # doctest's filter splits at commas and treats * as a wildcard.
     pattern = case.replace(",", "?").replace("*", "?")
-    ran = subprocess.run([PROGRAM, f"--test-case={pattern}", "--no-intro=1"], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [PROGRAM, f"--test-case={pattern}", "--no-intro=1"], capture_output=True, text=True, timeout=60
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout, f"the case did not run: {ran.stdout}"

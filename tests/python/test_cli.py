@@ -59,6 +59,7 @@ def test_describe_lists_options_and_codes(capsys: pytest.CaptureFixture[str]) ->
     first_words = {line.split(" ", 1)[0] for line in lines if line}
     assert {option["name"] for option in declarations["options"]} <= first_words
     assert first_words >= ERROR_CODES
+    assert any("-1 to 4294967294" in line for line in lines), "whole numbers are written out"
     assert all(line == line.rstrip() for line in lines)
 
 
