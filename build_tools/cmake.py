@@ -37,10 +37,14 @@ class CMakeBuild:
     wrapper: Sequence[str | Path] = ()
 
 
-def native_inputs(workspace: Workspace, *facts: str) -> str:
-    """Content hash of what goes into a build of native/: our sources, llama.cpp with its patches, facts."""
-    sources = workspace.stamps / "sources"
-    return content_hash(workspace.root, [workspace.root / "native", sources], *facts)
+def native_inputs(workspace: Workspace, *facts: str, tests: bool = False) -> str:
+    """Content hash of what goes into a build of native/: our sources, llama.cpp with its patches, facts.
+
+    tests: whether the host tests are part of the build.
+    """
+    left_out = set() if tests else {"tests"}
+    ours = [path for path in sorted((workspace.root / "native").iterdir()) if path.name not in left_out]
+    return content_hash(workspace.root, [*ours, workspace.stamps / "sources"], *facts)
 
 
 def common_options(workspace: Workspace, with_ccache: bool) -> list[str]:

@@ -28,7 +28,7 @@ def native_step(workspace: Workspace, tests: bool = False) -> Step:
 
     def fingerprint() -> str:
         ours = content_hash(workspace.root, [Path(__file__), workspace.root / "build_tools" / "cmake.py"])
-        return native_inputs(workspace, compiler_identity(), facts, ours)
+        return native_inputs(workspace, compiler_identity(), facts, ours, tests=tests)
 
     def action(run: StepRun) -> str:
         ensure_tools(run, tests)

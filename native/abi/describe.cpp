@@ -27,8 +27,8 @@ void add_options(json & into, const char * scope, std::span<const OptionDeclarat
         into.push_back({{"name", declared.name},
                         {"scope", scope},
                         {"type", std::visit(TypeName<Options>{}, declared.member)},
-                        {"minimum", declared.minimum},
-                        {"maximum", declared.maximum},
+                        {"minimum", plain_number(declared.minimum)},
+                        {"maximum", plain_number(declared.maximum)},
                         {"default", defaults[declared.name]},
                         {"localOnly", declared.local_only},
                         {"help", declared.help}});

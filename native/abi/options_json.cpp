@@ -7,6 +7,10 @@ namespace headrace {
 
 using nlohmann::json;
 
+json plain_number(double number) {
+    return number == std::floor(number) ? json(static_cast<int64_t>(number)) : json(number);
+}
+
 namespace {
 
 [[noreturn]] void refuse(const std::string & option, const std::string & why) {
@@ -14,7 +18,7 @@ namespace {
 }
 
 std::string plain(double number) {
-    return json(number == std::floor(number) ? json(static_cast<int64_t>(number)) : json(number)).dump();
+    return plain_number(number).dump();
 }
 
 template <class Options> void check_range(const OptionDeclaration<Options> & declared, double value) {

@@ -16,4 +16,7 @@ GenerationOptions read_generation_options(const nlohmann::json & json);
 nlohmann::json write_options(const LoadOptions & options);
 nlohmann::json write_options(const GenerationOptions & options);
 
+// A number as people write it: without a fraction when it has none.
+nlohmann::json plain_number(double number);
+
 } // namespace headrace

@@ -19,7 +19,7 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
     llama_context_ptr context(llama_init_from_model(model.get(), params));
     if (!context) {
         throw Error(ErrorCode::out_of_memory, "a context of " + std::to_string(params.n_ctx) +
-                                                  " tokens cannot be made: " + log.last_error());
+                                                  " tokens cannot be made: " + log.first_error());
     }
     return context;
 }
@@ -57,7 +57,7 @@ void LlamaDecoder::decode(const BatchPlan & plan) {
     const int32_t status = llama_decode(context_.get(), batch);
     if (status != 0) {
         throw Error(ErrorCode::internal, "the forward pass failed with status " + std::to_string(status) +
-                                             (log.last_error().empty() ? "" : ": " + log.last_error()));
+                                             (log.first_error().empty() ? "" : ": " + log.first_error()));
     }
 }
 

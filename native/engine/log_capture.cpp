@@ -23,9 +23,17 @@ static std::string without_function_name(std::string line) {
 
 void LogCapture::receive(int level, const char * text) {
     if (level == GGML_LOG_LEVEL_ERROR && innermost) {
-        innermost->last_error_ = without_function_name(text);
-        innermost->errors_ += innermost->last_error_ + "\n";
+        innermost->errors_.push_back(without_function_name(text));
     }
+}
+
+std::string LogCapture::error_after(const std::string & beginning) const {
+    for (const std::string & line : errors_) {
+        if (const size_t at = line.find(beginning); at != std::string::npos) {
+            return line.substr(at + beginning.size());
+        }
+    }
+    return "";
 }
 
 LogCapture::LogCapture() : outer_(innermost) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace headrace {
 
@@ -15,18 +16,18 @@ class LogCapture {
     LogCapture(const LogCapture &)             = delete;
     LogCapture & operator=(const LogCapture &) = delete;
 
-    // The last line logged as an error, without the name of the function that logged it; may be empty.
-    const std::string & last_error() const { return last_error_; }
+    // The first line logged as an error: the cause, where later lines tell who gave up because of it.
+    // Without the name of the function that logged it; empty if there is none.
+    std::string first_error() const { return errors_.empty() ? "" : errors_.front(); }
 
-    // All error lines, each ended by a newline.
-    const std::string & errors() const { return errors_; }
+    // What follows `beginning` in the first error line that has it; empty if none has.
+    std::string error_after(const std::string & beginning) const;
 
   private:
     static void receive(int level, const char * text);
 
-    std::string  last_error_;
-    std::string  errors_;
-    LogCapture * outer_;
+    std::vector<std::string> errors_;
+    LogCapture *             outer_;
 };
 
 } // namespace headrace

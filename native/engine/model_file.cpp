@@ -124,11 +124,13 @@ void check_model_file(const std::string & path) {
     LogCapture    log;
     const GgufPtr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc*/ true, /*ctx*/ nullptr}));
     if (!gguf) {
-        if (log.last_error().find("read") != std::string::npos) {
+        const std::string cause = log.first_error();
+        if (cause.starts_with("failed to read") ||
+            cause.find("exceeds remaining file size") != std::string::npos) {
             throw Error(ErrorCode::model_truncated, "the file is cut short, within its header",
                         {{"actualBytes", static_cast<double>(file_bytes)}});
         }
-        invalid("the file's header is damaged: " + log.last_error());
+        invalid("the file's header is damaged: " + cause);
     }
     check_tensors_are_there(gguf.get(), file_bytes);
     check_shape(gguf.get());
