@@ -6,13 +6,16 @@ means are missing is skipped with the command that makes them.
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from build_tools.chromium import find_chromium
 from build_tools.sources import demo_model_path
 from build_tools.workspace import Workspace
+from headrace.headless import launch
 
 
 def _made(path: Path, task: str) -> Path:
@@ -68,6 +71,13 @@ def chromium() -> Path:
     if found is None:
         pytest.skip("there is no Chromium: python3 -m build_tools setup")
     return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: Path) -> Iterator[Browser]:
+    """One Chromium for all tests: Playwright's blocking interface can be entered once per thread."""
+    with launch(chromium) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -169,6 +169,17 @@ def parrot(
     return gguf
 
 
+def contradictory(path: Path) -> Gguf:
+    """The model at `path` with rope dimensions its heads do not have.
+
+    It loads, and ggml gives up (GGML_ASSERT) when the first graph is made.
+    """
+    gguf = read_gguf(path)
+    architecture = gguf.metadata["general.architecture"].data
+    gguf.metadata[f"{architecture}.rope.dimension_count"] = Value(UINT32, 1024)
+    return gguf
+
+
 def spell_bytes(text: str) -> list[bytes]:
     """A cycle for `parrot` in which every byte of `text` is a token of its own."""
     return [bytes([value]) for value in text.encode()]

@@ -30,12 +30,19 @@ std::string first_reason() {
     throw Error(ErrorCode::engine_aborted, "the engine gave up: " + first_reason());
 }
 
+// "/where/it/was/built/llama.cpp/src/x.cpp:7: GGML_ASSERT(…) failed" → "src/x.cpp:7: …"
+std::string without_build_folder(std::string message) {
+    const std::string root = "llama.cpp/";
+    const size_t      at   = message.find(root);
+    return at == std::string::npos ? message : message.substr(at + root.size());
+}
+
 void on_abort(const char * message) {
     {
         std::lock_guard lock(reason_mutex);
         const bool echo = std::string_view(message).ends_with("another thread of this graph has aborted");
         if (!echo) {
-            reason = message;
+            reason = without_build_folder(message);
         }
     }
     abort_count++;

@@ -36,18 +36,27 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
     return options;
 }
 
-int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
-    const double     before = now_ms();
+LoadOptions Engine::open(const std::string & path, LoadOptions options, const LoadProgress & progress) {
     const AbortGuard guard;
-    model_               = std::make_unique<Model>(path, host_.memory_map, progress);
-    const ModelInfo info = model_->info();
-    options              = resolve(options, host_, info);
-    decoder_             = std::make_unique<LlamaDecoder>(*model_, options);
+    try {
+        model_   = std::make_unique<Model>(path, host_.memory_map, progress);
+        options  = resolve(options, host_, model_->info());
+        decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
+    } catch (const Error &) {
+        guard.check(); // llama.cpp catches what it can, an abort included: tell the cause
+        throw;
+    }
     guard.check();
+    return options;
+}
+
+int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
+    const double before = now_ms();
+    options             = open(path, options, progress);
     scheduler_ =
         std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
                                     static_cast<size_t>(options.batch_size));
-    events_.push_back(ReadyEvent{info, options, now_ms() - before});
+    events_.push_back(ReadyEvent{model_->info(), options, now_ms() - before});
     return options.threads;
 }
 

@@ -53,7 +53,8 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
-    Request prepare(Submission & submission) const;
+    LoadOptions open(const std::string & path, LoadOptions options, const LoadProgress & progress);
+    Request     prepare(Submission & submission) const;
 
     Host                          host_;
     EventQueue                    events_;

@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one Chromium, and tabs on servers of their own that watch their console.
+"""Fixtures of the browser tests: tabs on servers of their own that watch their console.
 
 Every module in this folder marks its tests `browser`.
 """
@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
-from headrace.headless import launch
 from headrace.server import background_server, create_app
-from tests.gguf_builder import parrot, spell_bytes
+from tests.gguf_builder import contradictory, parrot, spell_bytes
 
 SETUP = """async () => {
   Object.assign(globalThis, await import("/headrace/index.js"));
@@ -56,12 +55,6 @@ class Tab:
 OpenTab = Callable[..., Tab]
 
 
-@pytest.fixture(scope="package")
-def browser(chromium: Path) -> Iterator[Browser]:
-    with launch(chromium) as browser:
-        yield browser
-
-
 @pytest.fixture(scope="session")
 def model_files(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """What the server has under /models/: the tiny chat model, two parrots, and broken files."""
@@ -79,6 +72,7 @@ def model_files(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> M
         (folder / name).write_bytes(content)
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     parrot([b"a", b"b", b"c"], template=template).write(folder / "abc.gguf")
+    contradictory(tiny_model).write(folder / "contradictory.gguf")
     parrot(spell_bytes("😀語ж"), template=template).write(folder / "mixed.gguf")
     return {"tiny.gguf": tiny_model} | {path.name: path for path in folder.iterdir()}
 

@@ -143,3 +143,12 @@ def test_an_artifact_that_is_a_page_is_refused(
     tab = open_tab(artifacts=artifacts_copy)
     error = refusal(tab, ADD, {"model": "/models/abc.gguf", "artifact": "st"})
     assert error["code"] in ("artifact_missing", "version_mismatch")
+
+
+@pytest.mark.parametrize("artifact", ["st", "mt"])
+def test_an_assertion_of_ggml_is_an_error_and_the_page_goes_on(open_tab: OpenTab, artifact: str) -> None:
+    tab = open_tab()
+    error = refusal(tab, ADD, {"model": "/models/contradictory.gguf", "artifact": artifact})
+    assert error["code"] == "engine_aborted"
+    assert "GGML_ASSERT" in error["message"]
+    assert_client_usable(tab)

@@ -1,18 +1,8 @@
-"""Fixtures of the golden tests: one browser for all pages, and models by their names in golden.json."""
+"""The fixture of the golden tests: models by their names in golden.json."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
-
-from headrace.headless import launch
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Path) -> Iterator[Browser]:
-    with launch(chromium) as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.wire import Message
-from tests.gguf_builder import INT32, NORMAL, STRING, UINT32, Gguf, Value, parrot, read_gguf
+from tests.gguf_builder import INT32, NORMAL, STRING, UINT32, Gguf, Value, contradictory, parrot, read_gguf
 from tests.python.conftest import OpenEngine
 
 GREEDY = {"temperature": 0}
@@ -214,3 +214,21 @@ def test_odd_metadata_is_refused_or_works(open_engine: OpenEngine, spoil: Callab
     except HeadraceError as error:
         outcome = error.code
     assert outcome in ("abc", "model_invalid")
+
+
+def test_an_assertion_of_ggml_is_an_error_and_the_process_goes_on(
+    open_engine: OpenEngine, tiny_model: Path
+) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        open_engine(contradictory(tiny_model))
+    assert caught.value.code == "engine_aborted"
+    assert "src/models/" in caught.value.message
+    assert open_engine(tiny_model).chat(HELLO, GREEDY).result().finish_reason == "stop"
+
+
+def test_an_empty_metadata_key_is_damage_not_truncation(open_engine: OpenEngine) -> None:
+    gguf = parrot(CYCLE)
+    gguf.metadata[""] = Value(STRING, "nameless")
+    error = refusal(open_engine, gguf)
+    assert error.code == "model_invalid"
+    assert "empty" in error.message
