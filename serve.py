@@ -120,7 +120,10 @@ def parser() -> argparse.ArgumentParser:
     asking.add_argument("--artifact", choices=("st", "mt"), help="single-thread or pthread build")
     asking.add_argument("--max-tokens", type=number(int, 1), metavar="N", help="tokens to make at most")
     asking.add_argument(
-        "--temperature", type=number(float, 0), metavar="T", help="0 for the likeliest token each time"
+        "--temperature",
+        type=number(float, 0),
+        metavar="T",
+        help="how varied the answer is (default 0: the likeliest token each time)",
     )
     asking.add_argument(
         "--seed", type=number(int, 0, 2**32 - 2), metavar="N", help="makes a temperature above 0 repeatable"
@@ -203,9 +206,13 @@ def served_models(model: str | None, demo_model: Path) -> dict[str, Path]:
 
 
 def generation_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """The request options that were given; the engine knows the defaults of the others."""
+    """The request options that were given; the engine knows the defaults of the others.
+
+    But for the temperature: an answer on the terminal should be the same each time.
+    """
     names = ("max_tokens", "temperature", "seed")
-    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return {"temperature": 0, **given}
 
 
 def announce(address: str) -> None:

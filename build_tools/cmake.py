@@ -27,6 +27,7 @@ class CMakeBuild:
     options: CMake's `-D…` arguments.
     command: how the toolchain's programs are run.
     wrapper: put before the configuring cmake (`emcmake`).
+    label: what the progress line begins with, where a step has several builds.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class CMakeBuild:
     targets: Sequence[str]
     command: CommandLine
     wrapper: Sequence[str | Path] = ()
+    label: str = ""
 
 
 def native_inputs(workspace: Workspace, *facts: str, tests: bool = False) -> str:
@@ -65,6 +67,11 @@ def ccache_environment(workspace: Workspace) -> dict[str, str]:
 def build(run: StepRun, plan: CMakeBuild) -> str:
     """Configures where needed, then builds the targets. Returns everything CMake and Ninja said."""
     environment = {**ccache_environment(run.workspace), "NINJA_STATUS": "[%f/%t] "}
+
+    def progress(line: str) -> str | None:
+        told = ninja_progress(line)
+        return told and plan.label + told
+
     output = ""
     record = plan.folder / "headrace-configured.json"
     wanted = {"identity": plan.identity, "options": list(plan.options)}
@@ -72,14 +79,14 @@ def build(run: StepRun, plan: CMakeBuild) -> str:
     if present.get("identity") != plan.identity:
         remove_folder(plan.folder)
     if present != wanted:
-        run.progress("configuring")
+        run.progress(f"{plan.label}configuring")
         record.unlink(missing_ok=True)
         source = run.workspace.root / "native"
         argv = [*plan.wrapper, "cmake", "-S", source, "-B", plan.folder, "-G", "Ninja", *plan.options]
         output += run.run(plan.command(argv, environment)).output
         write_atomically(record, json.dumps(wanted))
     argv = ["cmake", "--build", plan.folder, "--target", *plan.targets]
-    return output + run.run(plan.command(argv, environment), parse=ninja_progress).output
+    return output + run.run(plan.command(argv, environment), parse=progress).output
 
 
 def compiled(folder: Path, source: str) -> bool:

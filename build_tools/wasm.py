@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from build_tools.cmake import (
@@ -27,14 +28,14 @@ from build_tools.toolchain import find_toolchain
 from build_tools.workspace import Workspace
 
 ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
-"""Single-thread and pthread artifact: name in the manifest → CMake target and file name."""
+"""Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
 
 SIMD_SOURCE = "ggml-cpu/arch/wasm/quants.c"
 
 
 def wasm_step(workspace: Workspace) -> Step:
     """The step that leaves both artifacts and manifest.json in build/artifacts."""
-    folder = workspace.build / "wasm"
+    folders = {kind: workspace.build / f"wasm-{kind}" for kind in ARTIFACTS}
 
     def fingerprint() -> str:
         toolchain = find_toolchain(workspace)
@@ -45,22 +46,28 @@ def wasm_step(workspace: Workspace) -> Step:
         toolchain = find_toolchain(workspace)
         if toolchain is None:
             raise StepError("there is no Emscripten", hint="python3 -m build_tools toolchain")
-        plan = CMakeBuild(
-            folder=folder,
-            identity=f"{toolchain.identity} {toolchain.folder or toolchain.bin}",
-            options=[
-                *common_options(workspace, toolchain.has_ccache()),
-                # Emscripten's own default, x86, sends ggml to its generic scalar kernels.
-                "-DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32",
-            ],
-            targets=list(ARTIFACTS.values()),
-            command=lambda argv, env: toolchain.command(argv, env, workspace),
-            wrapper=["emcmake"],
-        )
-        check_simd(build(run, plan), folder)
-        lay_out(folder, workspace.artifacts, abi_version(workspace))
+        for kind, folder in folders.items():
+            plan = CMakeBuild(
+                folder=folder,
+                identity=f"{toolchain.identity} {toolchain.folder or toolchain.bin}",
+                options=[
+                    *common_options(workspace, toolchain.has_ccache()),
+                    # Emscripten's own default, x86, sends ggml to its generic scalar kernels.
+                    "-DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32",
+                    f"-DHR_ARTIFACT={kind}",
+                ],
+                targets=["headrace"],
+                command=lambda argv, env: toolchain.command(argv, env, workspace),
+                wrapper=["emcmake"],
+                label=f"{kind}: ",
+            )
+            check_simd(build(run, plan), folder)
+        lay_out(folders, workspace.artifacts, abi_version(workspace))
         run.progress("measuring")
-        sizes = [size_line(workspace.artifacts, name, folder / ".ninja_log") for name in ARTIFACTS.values()]
+        sizes = [
+            size_line(workspace.artifacts, name, folders[kind] / ".ninja_log")
+            for kind, name in ARTIFACTS.items()
+        ]
         return "".join(f"\n  {line}" for line in sizes)
 
     names = [f"{name}.{kind}" for name in ARTIFACTS.values() for kind in ("js", "wasm")]
@@ -87,7 +94,7 @@ def check_simd(output: str, folder: Path) -> None:
         return
     raise StepError(
         f"the artifacts would run ggml's slow scalar kernels: {reason}",
-        hint="pass -DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32 to CMake, then delete build/wasm and build again",
+        hint="pass -DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32 to CMake, then delete build/wasm-* and build again",
     )
 
 
@@ -100,15 +107,16 @@ def abi_version(workspace: Workspace) -> int:
     return int(match[1])
 
 
-def lay_out(folder: Path, artifacts: Path, version: int) -> None:
-    """Copies glue and wasm to where pages load them, and writes manifest.json, which names them, last."""
+def lay_out(folders: Mapping[str, Path], artifacts: Path, version: int) -> None:
+    """folders: "st" and "mt" → their finished build folders.
+
+    Copies glue and wasm to where pages load them, and writes manifest.json, which names them, last."""
     digest = hashlib.sha256()
     entries: dict[str, dict[str, str | int]] = {}
     for kind, name in ARTIFACTS.items():
         files = {"glue": f"{name}.js", "wasm": f"{name}.wasm"}
         for file in files.values():
-            made = folder / "artifacts" / file
-            made = require(made if made.is_file() else folder / file, f"{kind} artifact")
+            made = require(folders[kind] / file, f"{kind} artifact")
             digest.update(made.read_bytes())
             copy_atomically(made, artifacts / file)
         entries[kind] = {**files, "bytes": (artifacts / files["wasm"]).stat().st_size}

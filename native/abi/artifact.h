@@ -1,4 +1,4 @@
-// Facts of the program this engine is linked into; one source, compiled once per artifact.
+// Facts of the program this engine is linked into; one source, compiled for each artifact.
 #pragma once
 
 #include "engine/engine.h"

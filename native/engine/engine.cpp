@@ -28,8 +28,10 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
     if (options.threads == 0) {
         options.threads = host.default_threads;
     }
-    if (options.context_size == 0) {
-        options.context_size = std::max<int64_t>(model.trained_context, 1);
+    // Past the length it was trained with, a model goes wrong without a sign of it.
+    if (model.trained_context > 0 &&
+        (options.context_size == 0 || options.context_size > model.trained_context)) {
+        options.context_size = model.trained_context;
     }
     // Every slot that decodes must fit into one pass.
     options.batch_size = std::max(options.batch_size, options.slots);

@@ -5,7 +5,7 @@ namespace headrace {
 
 static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"contextSize", &LoadOptions::context_size, 0, 1048576, true,
-     "tokens of context per slot; 0 takes what the model was trained with"},
+     "tokens of context per slot, at most what the model was trained with; 0 takes all of that"},
     {"slots", &LoadOptions::slots, 1, 64, true, "requests that run side by side, each with its own context"},
     {"threads", &LoadOptions::threads, 0, 256, true, "compute threads; 0 leaves it to the host"},
     {"batchSize", &LoadOptions::batch_size, 1, 8192, true, "tokens per forward pass, at most"},

@@ -14,7 +14,7 @@ namespace headrace {
 
 // Chosen once, when a model is loaded.
 struct LoadOptions {
-    int64_t context_size = 4096; // tokens per slot; 0: what the model was trained with
+    int64_t context_size = 4096; // tokens per slot; 0: all that the model was trained with
     int64_t slots        = 1;    // requests that run side by side
     int64_t threads      = 0;    // 0: the host's default
     int64_t batch_size   = 512;  // tokens per forward pass at most

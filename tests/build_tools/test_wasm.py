@@ -8,23 +8,29 @@ from pathlib import Path
 import pytest
 
 from build_tools.errors import StepError
-from build_tools.wasm import SIMD_SOURCE, abi_version, check_simd, lay_out, size_line
+from build_tools.wasm import ARTIFACTS, SIMD_SOURCE, abi_version, check_simd, lay_out, size_line
 from build_tools.workspace import Workspace
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A finished build folder, with artifacts of a few bytes."""
-    folder = tmp_path / "wasm"
-    (folder / "artifacts").mkdir(parents=True)
-    for name in ("headrace-st", "headrace-mt"):
-        (folder / "artifacts" / f"{name}.js").write_text(f"glue of {name}")
-        (folder / "artifacts" / f"{name}.wasm").write_bytes(b"\0asm" + name.encode() * 1000)
-    command = {"file": f"/x/{SIMD_SOURCE}", "output": "quants.c.o"}
-    (folder / "compile_commands.json").write_text(json.dumps([command]))
-    (folder / "quants.c.o").write_text("")
-    (folder / ".ninja_log").write_text("# ninja log v5\n0\t2500\t1\tartifacts/headrace-st.js\tab\n")
-    return folder
+def folders(tmp_path: Path) -> dict[str, Path]:
+    """Finished build folders, with artifacts of a few bytes."""
+    folders = {}
+    for kind, name in ARTIFACTS.items():
+        folder = folders[kind] = tmp_path / f"wasm-{kind}"
+        folder.mkdir()
+        (folder / f"{name}.js").write_text(f"glue of {name}")
+        (folder / f"{name}.wasm").write_bytes(b"\0asm" + name.encode() * 1000)
+        command = {"file": f"/x/{SIMD_SOURCE}", "output": "quants.c.o"}
+        (folder / "compile_commands.json").write_text(json.dumps([command]))
+        (folder / "quants.c.o").write_text("")
+        (folder / ".ninja_log").write_text("# ninja log v5\n0\t2500\t1\theadrace-st.js\tab\n")
+    return folders
+
+
+@pytest.fixture
+def folder(folders: dict[str, Path]) -> Path:
+    return folders["st"]
 
 
 def test_a_build_with_simd_kernels_passes(folder: Path) -> None:
@@ -43,9 +49,9 @@ def test_a_build_without_the_kernels_fails(folder: Path) -> None:
     assert "EMSCRIPTEN_SYSTEM_PROCESSOR=wasm32" in caught.value.hint
 
 
-def test_the_manifest_names_files_sizes_and_content(folder: Path, tmp_path: Path) -> None:
+def test_the_manifest_names_files_sizes_and_content(folders: dict[str, Path], tmp_path: Path) -> None:
     artifacts = tmp_path / "artifacts"
-    lay_out(folder, artifacts, 1)
+    lay_out(folders, artifacts, 1)
     manifest = json.loads((artifacts / "manifest.json").read_text())
     assert manifest["abiVersion"] == 1
     assert set(manifest["artifacts"]) == {"st", "mt"}
@@ -57,27 +63,28 @@ def test_the_manifest_names_files_sizes_and_content(folder: Path, tmp_path: Path
         }
         assert (artifacts / entry["glue"]).read_text() == f"glue of headrace-{kind}"
 
-    lay_out(folder, artifacts, 1)
+    lay_out(folders, artifacts, 1)
     assert json.loads((artifacts / "manifest.json").read_text())["build"] == manifest["build"]
-    (folder / "artifacts" / "headrace-mt.js").write_text("other glue")
-    lay_out(folder, artifacts, 1)
+    (folders["mt"] / "headrace-mt.js").write_text("other glue")
+    lay_out(folders, artifacts, 1)
     changed = json.loads((artifacts / "manifest.json").read_text())["build"]
     assert len(changed) == 16
     assert changed != manifest["build"]
 
 
-def test_a_missing_artifact_is_an_error(folder: Path, tmp_path: Path) -> None:
-    (folder / "artifacts" / "headrace-mt.wasm").unlink()
+def test_a_missing_artifact_is_an_error(folders: dict[str, Path], tmp_path: Path) -> None:
+    (folders["mt"] / "headrace-mt.wasm").unlink()
     with pytest.raises(StepError, match="left no mt artifact"):
-        lay_out(folder, tmp_path / "artifacts", 1)
+        lay_out(folders, tmp_path / "artifacts", 1)
     assert not (tmp_path / "artifacts" / "manifest.json").exists()
 
 
 def test_sizes_and_link_time_are_told(folder: Path) -> None:
-    line = size_line(folder / "artifacts", "headrace-st", folder / ".ninja_log")
+    line = size_line(folder, "headrace-st", folder / ".ninja_log")
     assert line.startswith("headrace-st: 0.01 MB, gzip 0.00 MB, brotli 0.00 MB; glue ")
     assert line.endswith("; linked in 2.5 s")
-    assert "linked" not in size_line(folder / "artifacts", "headrace-mt", folder / ".ninja_log")
+    (folder / ".ninja_log").write_text("# ninja log v5\n")
+    assert "linked" not in size_line(folder, "headrace-st", folder / ".ninja_log")
 
 
 def test_abi_version_is_the_header_s(workspace: Workspace) -> None:

@@ -201,3 +201,7 @@ def test_generation_ends_with_the_context(open_engine: OpenEngine, prompt_tokens
 
 def test_context_size_zero_is_the_trained_one(open_engine: OpenEngine, tiny_model: Path) -> None:
     assert open_engine(tiny_model, context_size=0).options["context_size"] == 2048
+
+
+def test_a_context_is_never_longer_than_the_trained_one(open_engine: OpenEngine, tiny_model: Path) -> None:
+    assert open_engine(tiny_model, context_size=100_000).options["context_size"] == 2048
