@@ -1,7 +1,7 @@
 """From a clone to a served page, or to one answer on the terminal: python3 serve.py [--ask TEXT].
 
-Counterpart: `build_tools`, which makes what is served, and `headrace`, which serves and asks; this is the one
-place where both meet. Not a production server: the library is plain files that any server can offer.
+Counterpart: `build_tools`, which makes what is served, and `headrace`, which serves and asks; neither of them
+imports the other. Not a production server: the library is plain files that any server can offer.
 """
 
 import argparse
@@ -21,6 +21,8 @@ from build_tools.sources import demo_model_path
 from build_tools.steps import guarded, run_steps
 from build_tools.tasks import serve_steps
 from build_tools.workspace import Workspace
+
+HOST, PORT = "127.0.0.1", 8000
 
 REFUSED = 2
 """Exit status of a command line that cannot be carried out; nothing was built for it."""
@@ -61,7 +63,9 @@ def run(arguments: argparse.Namespace, workspace: Workspace) -> int:
     try:
         asked = operation(arguments)
         if asked is None:
-            serve(app, host=arguments.host, port=arguments.port or 8000, on_ready=announce)
+            host = HOST if arguments.host is None else arguments.host
+            port = PORT if arguments.port is None else arguments.port
+            serve(app, host=host, port=port, on_ready=announce)
             return 0
 
         from headrace.headless import ask
@@ -85,7 +89,7 @@ def run(arguments: argparse.Namespace, workspace: Workspace) -> int:
         print(f"error: {error.message} ({error.code})", file=sys.stderr)
         return 1
     print(json.dumps(result, ensure_ascii=False, indent=2) if arguments.json else "")
-    if not result["tokenIds"]:
+    if not result["text"]:
         print("error: the model ended its answer before the first word", file=sys.stderr)
         return 1
     return 0
@@ -101,8 +105,10 @@ def parser() -> argparse.ArgumentParser:
         epilog="Steps are told on standard error and logged in build/logs. The exit status is 0 only if the "
         "model answered.",
     )
-    grammar.add_argument("--port", type=number(int, 0, 65535), metavar="N", help="port to serve on (8000)")
-    grammar.add_argument("--host", default="127.0.0.1", help="address to serve on (127.0.0.1)")
+    grammar.add_argument(
+        "--port", type=number(int, 0, 65535), metavar="N", help=f"port to serve on ({PORT}); 0: a free one"
+    )
+    grammar.add_argument("--host", help=f"address to serve on ({HOST})")
     grammar.add_argument(
         "--no-isolation",
         action="store_true",
@@ -163,6 +169,8 @@ def refusal(arguments: argparse.Namespace) -> str | None:
             value = getattr(arguments, flag)
             if value is not None and value is not False:
                 return f"--{flag.replace('_', '-')} goes with --ask or --complete"
+    elif arguments.host is not None:
+        return "--host goes with the playground; leave it out with --ask and --complete"
     elif not (arguments.ask or arguments.complete):
         return f"--{'ask' if asked == 'chat' else 'complete'} needs a text that is not empty"
     if arguments.artifact == "mt" and arguments.no_isolation:

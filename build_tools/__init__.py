@@ -1,6 +1,6 @@
 """The build side of Headrace: from a fresh clone to artifacts, a native library and a test run.
 
-Counterpart: `headrace/`, the package these tools build for; `serve.py` is the one place where both meet.
+Counterpart: `headrace/`, the package these tools build for; `serve.py`, `tests/` and `bench/` use both.
 Not part of what users install, and never an importer of `headrace`. Until `.venv` exists only the standard
 library may be imported here.
 """

@@ -17,8 +17,21 @@ from build_tools.steps import StepRun
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
 """Environment in which apt and dpkg ask nothing."""
 
-INSTALL = ("apt-get", "install", "--yes", "--no-install-recommends", "-q", "-o", "APT::Status-Fd=1")
-"""Command that installs packages and reports its progress for `apt_progress`."""
+_WAIT = ("-o", "DPkg::Lock::Timeout=120")
+"""Another apt, such as the system's own daily one, is waited for: two minutes at most."""
+
+INSTALL = (
+    *("apt-get", "install", "--yes", "--no-install-recommends", "--fix-broken", "-q"),
+    *(*_WAIT, "-o", "APT::Status-Fd=1"),
+)
+"""Command that installs packages, and what an interrupted run of itself left out; reports its progress for
+`apt_progress`."""
+
+UPDATE = ("apt-get", "update", "-q", *_WAIT)
+"""Command that fetches the lists of packages."""
+
+CONTINUE = ("dpkg", "--force-confdef", "--force-confold", "--configure", "--pending")
+"""Command that ends what an interrupted installation began; until then apt refuses to install anything."""
 
 _TARGET_FORMAT = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(RELEASE)|$(SIGNED_BY)|$(REPO_URI)"
 
@@ -65,10 +78,12 @@ def ensure_apt_packages(run: StepRun, packages: Sequence[str], purpose: str) -> 
             hint=f"sudo sh -c '{by_hand}'",
         )
     run.progress(f"installing {', '.join(missing)}")
+    # Refused while another dpkg runs; the installation then waits for that one.
+    run.run(CONTINUE, env=QUIET, check=False)
     if run.run([*INSTALL, *missing], env=QUIET, parse=apt_progress, check=False).returncode == 0:
         return
     # Either the package lists were never fetched (as in container images) or they are too old.
-    run.run(["apt-get", "update", "-q"], env=QUIET, hint="check the network and /etc/apt/sources.list")
+    run.run(UPDATE, env=QUIET, hint="check the network and /etc/apt/sources.list")
     run.run([*INSTALL, *missing], env=QUIET, parse=apt_progress, hint=by_hand)
 
 
@@ -78,7 +93,7 @@ def system_mirror(run: StepRun) -> Mirror:
     mirror = parse_index_targets(run_command(query, keep_stderr=False).output)
     if mirror is None:
         # An archive's origin is known to apt only after an update.
-        run.run(["apt-get", "update", "-q"], env=QUIET, hint="check the network and /etc/apt/sources.list")
+        run.run(UPDATE, env=QUIET, hint="check the network and /etc/apt/sources.list")
         mirror = parse_index_targets(run_command(query, keep_stderr=False).output)
     if mirror is None:
         raise StepError("apt on this machine knows no mirror of Debian's main archive")

@@ -4,6 +4,7 @@ Counterpart: `headrace/headless.py` and the browser tests, which are handed its 
 """
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,13 @@ def _playwrights_own(environment: Mapping[str, str]) -> Path | None:
     home = Path(environment.get("HOME", "/nonexistent"))
     folder = Path(environment.get("PLAYWRIGHT_BROWSERS_PATH") or home / ".cache" / "ms-playwright")
     found = [*folder.glob("chromium-*/chrome-linux*/chrome"), *folder.glob("chromium-*/chrome-mac*/*.app")]
-    return max(found, default=None)
+    return max(found, key=_revision, default=None)
+
+
+def _revision(program: Path) -> int:
+    """The number in Playwright's folder name: chromium-1200/chrome-linux/chrome → 1200."""
+    match = re.fullmatch(r"chromium-(\d+)", program.parts[-3])
+    return int(match[1]) if match else 0
 
 
 def chromium_step(workspace: Workspace) -> Step:

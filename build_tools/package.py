@@ -1,4 +1,4 @@
-"""Builds the wheel: the Python package with web/ and the artifacts inside.
+"""Builds the wheel: the Python package with web/, its types and the artifacts inside.
 
 Counterpart: pyproject.toml, which lists what the wheel holds. Publishes nothing.
 """

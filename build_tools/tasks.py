@@ -23,7 +23,7 @@ from build_tools.wasm import wasm_step
 from build_tools.workspace import Workspace
 
 TASKS = {
-    "setup": "get everything a build needs: tools, sources, browser, demo model",
+    "setup": "get and build everything that tests need",
     "toolchain": "find or unpack Emscripten",
     "sources": "get llama.cpp's source and apply native/patches",
     "wasm": "build the WebAssembly artifacts",
@@ -35,7 +35,7 @@ TASKS = {
     "test": "set up, check and run every test",
     "bench": "measure speed; arguments go to the bench package",
     "package": "build the wheel",
-    "all": "build everything",
+    "all": "set up and build everything, the wheel included",
     "clean": "delete the build folder; the shared cache stays",
 }
 """Task → what it does, in the order of --help."""
@@ -48,7 +48,7 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
     typescript = [typescript_step(workspace), types_step(workspace)]
     host = [sources, native, codegen_step(workspace)]
     steps = {
-        "setup": [toolchain, sources, chromium_step(workspace), demo_model_step(workspace)],
+        "setup": setup_steps(workspace),
         "toolchain": [toolchain],
         "sources": [sources],
         "wasm": [toolchain, sources, wasm],
@@ -58,8 +58,8 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
         "lint": [lint_step(workspace)],
         "format": [format_step(workspace)],
         "bench": [toolchain, *host, wasm, chromium_step(workspace), demo_model_step(workspace)],
-        "package": [toolchain, sources, wasm, package_step(workspace)],
-        "all": [toolchain, *host, *typescript, wasm, chromium_step(workspace), demo_model_step(workspace)],
+        "package": [toolchain, *host, *typescript, wasm, package_step(workspace)],
+        "all": [*setup_steps(workspace), package_step(workspace)],
     }
     return steps.get(task, [])
 
@@ -73,18 +73,22 @@ def serve_steps(workspace: Workspace, *, demo_model: bool, browser: bool) -> lis
     ]
 
 
-def steps_before_tests(workspace: Workspace, fast: bool) -> list[Step]:
-    """What must be there, and pass, before the tests. fast: without artifacts and browser."""
+def setup_steps(workspace: Workspace, fast: bool = False) -> list[Step]:
+    """What must be there before the tests. fast: without artifacts and browser."""
     host = [sources_step(workspace), native_step(workspace, tests=True), codegen_step(workspace)]
     whole = [toolchain_step(workspace), wasm_step(workspace), chromium_step(workspace)]
     return [
-        lint_step(workspace),
         *host,
         typescript_step(workspace),
         types_step(workspace),
         demo_model_step(workspace),
         *([] if fast else whole),
     ]
+
+
+def steps_before_tests(workspace: Workspace, fast: bool) -> list[Step]:
+    """What must be there, and pass, before the tests. fast: as for `setup_steps`."""
+    return [lint_step(workspace), *setup_steps(workspace, fast)]
 
 
 def run_tests(workspace: Workspace, reporter: Reporter, *, fast: bool, arguments: Sequence[str]) -> int:

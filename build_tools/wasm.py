@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import json
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,13 +23,15 @@ from build_tools.cmake import (
     require,
 )
 from build_tools.errors import StepError
-from build_tools.files import content_hash, copy_atomically, write_atomically
+from build_tools.files import content_hash, copy_atomically, remove_folder, write_atomically
 from build_tools.steps import Step, StepRun, stamped_step
 from build_tools.toolchain import find_toolchain
 from build_tools.workspace import Workspace
 
 ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
 """Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
+
+MANIFEST = "manifest.json"
 
 SIMD_SOURCE = "ggml-cpu/arch/wasm/quants.c"
 
@@ -46,7 +49,9 @@ def wasm_step(workspace: Workspace) -> Step:
         toolchain = find_toolchain(workspace)
         if toolchain is None:
             raise StepError("there is no Emscripten", hint="python3 -m build_tools toolchain")
+        seconds: dict[str, float] = {}
         for kind, folder in folders.items():
+            started = time.monotonic()
             plan = CMakeBuild(
                 folder=folder,
                 identity=f"{toolchain.identity} {toolchain.folder or toolchain.bin}",
@@ -62,21 +67,20 @@ def wasm_step(workspace: Workspace) -> Step:
                 label=f"{kind}: ",
             )
             check_simd(build(run, plan), folder)
+            seconds[kind] = time.monotonic() - started
         lay_out(folders, workspace.artifacts, abi_version(workspace))
         run.progress("measuring")
-        sizes = [
-            size_line(workspace.artifacts, name, folders[kind] / ".ninja_log")
-            for kind, name in ARTIFACTS.items()
-        ]
-        return "".join(f"\n  {line}" for line in sizes)
+        return "".join(
+            f"\n  {size_line(folder, ARTIFACTS[kind])}; {time_line(folder, ARTIFACTS[kind], seconds[kind])}"
+            for kind, folder in folders.items()
+        )
 
-    names = [f"{name}.{kind}" for name in ARTIFACTS.values() for kind in ("js", "wasm")]
     return stamped_step(
         workspace,
         "wasm",
         "compiling the engine to WebAssembly",
         fingerprint=fingerprint,
-        outputs=[workspace.artifacts / name for name in (*names, "manifest.json")],
+        outputs=laid_out(workspace.artifacts),
         action=action,
     )
 
@@ -108,32 +112,55 @@ def abi_version(workspace: Workspace) -> int:
 
 
 def lay_out(folders: Mapping[str, Path], artifacts: Path, version: int) -> None:
-    """folders: "st" and "mt" → their finished build folders.
+    """Puts glue and wasm where pages load them, then manifest.json, which names them; older builds go last.
 
-    Copies glue and wasm to where pages load them, and writes manifest.json, which names them, last."""
+    folders: "st" and "mt" → their finished build folders. The files lie in a folder named by their content:
+    an address then never means two builds, not even for a pthread worker, which loads the glue by itself.
+    """
+    made = {
+        kind: {"glue": folders[kind] / f"{name}.js", "wasm": folders[kind] / f"{name}.wasm"}
+        for kind, name in ARTIFACTS.items()
+    }
     digest = hashlib.sha256()
-    entries: dict[str, dict[str, str | int]] = {}
-    for kind, name in ARTIFACTS.items():
-        files = {"glue": f"{name}.js", "wasm": f"{name}.wasm"}
+    for kind, files in made.items():
         for file in files.values():
-            made = require(folders[kind] / file, f"{kind} artifact")
-            digest.update(made.read_bytes())
-            copy_atomically(made, artifacts / file)
-        entries[kind] = {**files, "bytes": (artifacts / files["wasm"]).stat().st_size}
-    manifest = {"abiVersion": version, "build": digest.hexdigest()[:16], "artifacts": entries}
-    write_atomically(artifacts / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+            digest.update(require(file, f"{kind} artifact").read_bytes())
+    build_name = digest.hexdigest()[:16]
+    entries: dict[str, dict[str, str | int]] = {}
+    for kind, files in made.items():
+        for file in files.values():
+            copy_atomically(file, artifacts / build_name / file.name)
+        paths = {role: f"{build_name}/{file.name}" for role, file in files.items()}
+        entries[kind] = {**paths, "bytes": files["wasm"].stat().st_size}
+    manifest = {"abiVersion": version, "build": build_name, "artifacts": entries}
+    write_atomically(artifacts / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    for entry in artifacts.iterdir():
+        if entry.is_dir() and entry.name != build_name:
+            remove_folder(entry)
+        elif entry.is_file() and entry.name != MANIFEST:
+            entry.unlink()
 
 
-def size_line(artifacts: Path, name: str, ninja_log: Path) -> str:
-    """One line on an artifact: bytes of its wasm as they are and compressed, and how long linking took."""
-    data = (artifacts / f"{name}.wasm").read_bytes()
+def laid_out(artifacts: Path) -> list[Path]:
+    """The manifest, and the files it names if it is there."""
+    manifest = artifacts / MANIFEST
+    entries = json.loads(manifest.read_text())["artifacts"].values() if manifest.is_file() else []
+    return [manifest, *(artifacts / entry[role] for entry in entries for role in ("glue", "wasm"))]
+
+
+def size_line(folder: Path, name: str) -> str:
+    """What an artifact in its build folder weighs: bytes of the wasm as they are and compressed; the glue."""
+    data = (folder / f"{name}.wasm").read_bytes()
     # Imported late: this module is also read before the environment with brotli exists.
     brotli = importlib.import_module("brotli")
     sizes = (len(data), len(gzip.compress(data, 6)), len(brotli.compress(data, quality=9)))
     raw, gzipped, brotlied = (f"{size / 1e6:.2f} MB" for size in sizes)
-    glue = (artifacts / f"{name}.js").stat().st_size / 1e3
-    text = f"{name}: {raw}, gzip {gzipped}, brotli {brotlied}; glue {glue:.0f} kB"
-    for output in (f"{name}.js", f"{name}.wasm"):
-        if seconds := build_seconds(ninja_log.read_text(), output):
-            return f"{text}; linked in {seconds:.1f} s"
-    return text
+    glue = (folder / f"{name}.js").stat().st_size / 1e3
+    return f"{name}: {raw}, gzip {gzipped}, brotli {brotlied}; glue {glue:.0f} kB"
+
+
+def time_line(folder: Path, name: str, seconds: float) -> str:
+    """How long an artifact took: seconds of compiling and linking together, and of its last link."""
+    log = (folder / ".ninja_log").read_text()
+    links = [link for suffix in ("js", "wasm") if (link := build_seconds(log, f"{name}.{suffix}"))]
+    return f"built in {seconds:.1f} s" + (f", link {links[0]:.1f} s" if links else "")

@@ -170,7 +170,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Path,
+        model: str | Path,
         options: Mapping[str, object] | None = None,
         *,
         library: Path | None = None,
@@ -222,6 +222,7 @@ class Engine:
     def close(self) -> None:
         """Frees the model. Unfinished runs end with the error `engine_closed`; closing twice is no error."""
         if self._handle:
+            self._check_thread()
             self._library.hr_engine_free(self._handle)
             self._handle = None
             self._fail(HeadraceError("engine_closed", "the engine was closed"))
@@ -239,12 +240,15 @@ class Engine:
         if self._failure:
             raise self._failure
         assert self._handle is not None
-        if threading.get_ident() != self._owner:
-            raise HeadraceError("invalid_request", "an engine may only be used by the thread that created it")
+        self._check_thread()
         return self._handle
 
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._owner:
+            raise HeadraceError("invalid_request", "an engine may only be used by the thread that created it")
+
     def _load(
-        self, model: Path, options: Mapping[str, object], on_progress: Callable[[float], object] | None
+        self, model: str | Path, options: Mapping[str, object], on_progress: Callable[[float], object] | None
     ) -> None:
         interruption: list[BaseException] = []
 
@@ -269,9 +273,10 @@ class Engine:
         self, operation: Operation, fields: Mapping[str, object], options: Mapping[str, object]
     ) -> Run:
         handle = self._use()
-        self._last_id += 1
-        run = self._runs[self._last_id] = Run(self, self._last_id)
+        run = Run(self, self._last_id + 1)
         command = _encode({"id": run.id, "operation": operation, **fields, "options": encode_names(options)})
+        self._last_id = run.id
+        self._runs[run.id] = run
         self._library.hr_engine_submit(handle, command, len(command))
         self._drain()
         if run._error:
@@ -290,10 +295,11 @@ class Engine:
                 case "engine_failed":
                     self._fail(HeadraceError.from_wire(event["error"]))
                 case _:
-                    run = self._runs[event["id"]]
-                    run._receive(event)
-                    if run.finished:
-                        del self._runs[run.id]
+                    # A run that an engine_failed before this event has ended is not listed any more.
+                    if run := self._runs.get(event["id"]):
+                        run._receive(event)
+                        if run.finished:
+                            del self._runs[run.id]
 
     def _fail(self, failure: HeadraceError) -> None:
         self._failure = failure

@@ -5,6 +5,7 @@ authentication and no TLS.
 """
 
 import errno
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,9 @@ ISOLATION_HEADERS = {
 REVALIDATE = "no-cache"
 FOR_EVER = "public, max-age=31536000, immutable"
 
+BUILD_NAME = re.compile("[0-9a-f]{16}")
+"""How `build_tools/wasm.py` names the folder of a build's artifacts."""
+
 SHUTDOWN_SECONDS = 2
 START_SECONDS = 10
 
@@ -79,20 +83,19 @@ class SourceFiles(StaticFiles):
         suffix = Path(full_path).suffix.lower()
         if suffix in MEDIA_TYPES and isinstance(response, FileResponse):
             response.headers["Content-Type"] = _content_type(suffix)
-        response.headers["Cache-Control"] = self.caching(full_path, scope)
+        response.headers["Cache-Control"] = self.caching(full_path)
         return response
 
-    def caching(self, path: Any, scope: Scope) -> str:
+    def caching(self, path: Any) -> str:
         """The Cache-Control header for the file at `path`."""
         return REVALIDATE
 
 
 class ArtifactFiles(SourceFiles):
-    """A build's files: asked for with `?v=`, they never change; the manifest that says which `v` may."""
+    """A build's files, in a folder named by their content; the manifest beside it says which is current."""
 
-    def caching(self, path: Any, scope: Scope) -> str:
-        versioned = b"v=" in scope["query_string"] and Path(path).suffix != ".json"
-        return FOR_EVER if versioned else REVALIDATE
+    def caching(self, path: Any) -> str:
+        return FOR_EVER if BUILD_NAME.fullmatch(Path(path).parent.name) else REVALIDATE
 
 
 def create_app(

@@ -5,6 +5,7 @@ means are missing is skipped with the command that makes them.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,11 @@ from build_tools.chromium import find_chromium
 from build_tools.sources import demo_model_path
 from build_tools.workspace import Workspace
 from headrace.headless import launch
+
+# A run in the background of a shell script inherits an ignored Ctrl-C, and so would the programs that tests
+# interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _made(path: Path, task: str) -> Path:
@@ -36,14 +42,15 @@ def repo_root(workspace: Workspace) -> Path:
 
 
 @pytest.fixture(scope="session")
-def build_dir(workspace: Workspace) -> Path:
-    return workspace.build
-
-
-@pytest.fixture(scope="session")
 def artifacts_dir(workspace: Workspace) -> Path:
     """The WebAssembly artifacts with their manifest."""
     return _made(workspace.artifacts / "manifest.json", "wasm").parent
+
+
+@pytest.fixture(scope="session")
+def types_dir(workspace: Workspace) -> Path:
+    """The .d.ts files of web/, as users get them."""
+    return _made(workspace.generated / "types" / "declarations.d.ts", "types").parent
 
 
 @pytest.fixture(scope="session")

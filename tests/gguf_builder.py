@@ -7,6 +7,7 @@ here. Not a general GGUF library: only the value types the tests meet, version 3
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,48 @@ def parrot(
     ]
     for name, shape in layer.items():
         gguf.tensors.append(Tensor(f"blk.0.{name}.weight", shape, F32, bytes(4 * shape[0] * shape[1])))
+    return gguf
+
+
+def embedder() -> Gguf:
+    """A BERT of one layer, as embedding models are: it has no next token to give."""
+    width, hidden, context = 32, 32, 64
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2581a", "\u2581b", "\u2581c"]
+    gguf = Gguf()
+    gguf.metadata = {
+        "general.architecture": Value(STRING, "bert"),
+        "bert.block_count": Value(UINT32, 1),
+        "bert.context_length": Value(UINT32, context),
+        "bert.embedding_length": Value(UINT32, width),
+        "bert.feed_forward_length": Value(UINT32, hidden),
+        "bert.attention.head_count": Value(UINT32, 1),
+        "bert.attention.layer_norm_epsilon": Value(FLOAT32, 1e-12),
+        "bert.attention.causal": Value(BOOL, False),
+        "bert.pooling_type": Value(UINT32, 1),
+        "tokenizer.ggml.model": Value(STRING, "bert"),
+        "tokenizer.ggml.pre": Value(STRING, "jina-v2-en"),
+        "tokenizer.ggml.token_type_count": Value(UINT32, 2),
+        "tokenizer.ggml.tokens": Value(ARRAY, tokens),
+        "tokenizer.ggml.token_type": Value(ARRAY, [CONTROL] * 5 + [NORMAL] * 3, INT32),
+        "tokenizer.ggml.padding_token_id": Value(UINT32, 0),
+        "tokenizer.ggml.unknown_token_id": Value(UINT32, 1),
+        "tokenizer.ggml.bos_token_id": Value(UINT32, 2),
+        "tokenizer.ggml.eos_token_id": Value(UINT32, 3),
+        "tokenizer.ggml.seperator_token_id": Value(UINT32, 3),
+        "tokenizer.ggml.mask_token_id": Value(UINT32, 4),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (width, len(tokens)),
+        "token_types.weight": (width, 2),
+        "position_embd.weight": (width, context),
+        "token_embd_norm.weight": (width,),
+        "token_embd_norm.bias": (width,),
+    }
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"):
+        shapes |= {f"blk.0.{name}.weight": (width, width), f"blk.0.{name}.bias": (width,)}
+    for name in ("attn_output_norm", "layer_output_norm"):
+        shapes |= {f"blk.0.{name}.weight": (width,), f"blk.0.{name}.bias": (width,)}
+    gguf.tensors = [Tensor(name, shape, F32, bytes(4 * prod(shape))) for name, shape in shapes.items()]
     return gguf
 
 

@@ -11,7 +11,8 @@ import { HeadraceError } from "./errors.js";
  * @typedef {object} BackendRequest
  * @property {"auto" | "cpu" | "webgpu"} backend
  * @property {"auto" | "st" | "mt"} artifact single-thread or multi-thread build of the engine
- * @property {number} threads 0 lets the choice decide
+ * @property {number} threads 0 lets the choice decide; more than there can be is refused, except that a
+ *   page which gets the single-thread build by `artifact: "auto"` has one, and a reason that says so
  */
 
 /**
@@ -30,7 +31,7 @@ const MAX_DEFAULT_THREADS = 4;
  * @param {BackendRequest} request
  * @returns {BackendChoice}
  * @throws {HeadraceError} environment_unsupported, when what was asked for by name cannot be had or
- *   nothing can run at all
+ *   nothing can run at all; invalid_option, when the request contradicts itself
  */
 export function chooseBackend(facts, request) {
   requireWebAssembly(facts);
@@ -123,15 +124,20 @@ function threadsObstacle(facts) {
 function chooseThreads(facts, request, artifact) {
   const { threads: asked } = request;
   const cores = facts.hardwareConcurrency;
-  if (artifact === "st") {
-    const ignored = asked > 1 ? `; ${asked} were asked for` : "";
-    return { value: 1, reason: `1 thread: the single-thread engine has no more${ignored}.` };
+  if (request.artifact === "st" && asked > 1) {
+    throw new HeadraceError(
+      "invalid_option",
+      `${asked} threads were asked for, but the artifact "st" has one: leave out "threads" or "artifact"`,
+      { detail: { option: "threads" } },
+    );
   }
-  if (asked > cores)
-    return {
-      value: cores,
-      reason: `${count(cores)}: ${asked} were asked for, but the browser offers ${cores}.`,
-    };
+  if (artifact === "st") {
+    const missed = asked > 1 ? `; ${asked} were asked for` : "";
+    return { value: 1, reason: `1 thread: the single-thread engine has no more${missed}.` };
+  }
+  if (asked > cores) {
+    throw unsupported(`${count(asked)} were asked for, but this browser offers ${cores}`, [count(asked)]);
+  }
   if (asked > 0) return { value: asked, reason: `${count(asked)}, as asked.` };
   if (cores > MAX_DEFAULT_THREADS) {
     return {

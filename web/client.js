@@ -145,10 +145,13 @@ export class HeadraceClient {
    * @param {unknown} input
    * @param {RunOptions} [options]
    */
-  #run(ref, operation, input, { signal, ...options } = {}) {
+  #run(ref, operation, input, options = {}) {
+    const refusal = refuseOptions(options);
+    const { signal, ...generation } = refusal ? /** @type {RunOptions} */ ({}) : options;
     return new Run((feed) => {
       try {
-        return this.#session(ref).start(operation, input, options, feed);
+        if (refusal) throw refusal;
+        return this.#session(ref).start(operation, input, generation, feed);
       } catch (error) {
         feed.fail(HeadraceError.from(error, "internal", `${operation} could not be started`));
         return () => {};
@@ -166,6 +169,27 @@ export class HeadraceClient {
     if (!session) throw unknownEndpoint(id);
     return session;
   }
+}
+
+/**
+ * What cannot be left to the endpoint, which sees neither the signal nor anything but an object.
+ * @param {RunOptions} options
+ * @returns {HeadraceError | null}
+ */
+function refuseOptions(options) {
+  if (typeof options !== "object" || options === null || Array.isArray(options))
+    return invalidOption("options", "the options of an operation must be an object");
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
+    return invalidOption("signal", 'the option "signal" must be an AbortSignal');
+  return null;
+}
+
+/**
+ * @param {string} option
+ * @param {string} message
+ */
+function invalidOption(option, message) {
+  return new HeadraceError("invalid_option", message, { detail: { option } });
 }
 
 /** @param {EndpointRef} ref */

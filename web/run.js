@@ -1,6 +1,6 @@
 // One request as the application holds it: tokens as they come, the result at the end, and cancel.
 //
-// Counterpart: the endpoint that feeds it through a RunFeed (endpoints/local.js). Not a queue with
+// Counterpart: the endpoint that feeds it through a RunFeed (endpoints/local_session.js). Not a queue with
 // back-pressure: batches are kept until the run is dropped, so a slow or absent reader holds up nobody.
 
 import { deferred } from "./deferred.js";

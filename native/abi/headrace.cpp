@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 
 #include <optional>
+#include <utility>
 
 using namespace headrace;
 
@@ -21,6 +22,7 @@ struct hr_engine {
     std::string                 written;
     int64_t                     threads = 0;
     enum { empty, ready, failed } state = empty;
+    bool speechless                     = false; // there was no memory to write down what went wrong
 };
 
 namespace {
@@ -40,9 +42,14 @@ Error current_error() {
     }
 }
 
+// Never throws: it is called where an exception would cross the C ABI.
 void fail(hr_engine & handle, const Error & error) {
     handle.state = hr_engine::failed;
-    handle.engine.fail(error);
+    try {
+        handle.engine.fail(error);
+    } catch (...) {
+        handle.speechless = true;
+    }
 }
 
 Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
@@ -61,6 +68,18 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     return submission;
 }
 
+// Ends a request that was not taken; the engine as well, if it was aborted over it.
+void refuse(hr_engine & handle, RequestId id, const Error & error) {
+    try {
+        handle.engine.events().push_back(FailedEvent{id, error});
+    } catch (...) {
+        handle.speechless = true;
+    }
+    if (error.code == ErrorCode::engine_aborted) {
+        fail(handle, error);
+    }
+}
+
 void require_ready(const hr_engine & handle) {
     if (handle.state == hr_engine::empty) {
         throw Error(ErrorCode::invalid_request, "no model is loaded yet");
@@ -77,8 +96,12 @@ int32_t hr_abi_version(void) {
 }
 
 const char * hr_describe(void) {
-    static const std::string description = describe();
-    return description.c_str();
+    try {
+        static const std::string description = describe();
+        return description.c_str();
+    } catch (...) {
+        return "{}"; // no memory for it
+    }
 }
 
 hr_engine * hr_engine_create(void) {
@@ -111,16 +134,13 @@ int32_t hr_engine_load(hr_engine * handle, const char * json, size_t length, hr_
 void hr_engine_submit(hr_engine * handle, const char * json, size_t length) {
     RequestId id = 0;
     try {
-        const AbortGuard guard;
-        SubmitCommand    command = read_submit_command({json, length}, id);
-        require_ready(*handle);
-        handle->engine.submit(prepare(*handle, std::move(command), id));
+        with_abort_guard([&] {
+            SubmitCommand command = read_submit_command({json, length}, id);
+            require_ready(*handle);
+            handle->engine.submit(prepare(*handle, std::move(command), id));
+        });
     } catch (...) {
-        const Error error = current_error();
-        if (error.code == ErrorCode::engine_aborted) {
-            fail(*handle, error);
-        }
-        handle->engine.events().push_back(FailedEvent{id, error});
+        refuse(*handle, id, current_error());
     }
 }
 
@@ -143,13 +163,28 @@ int32_t hr_engine_tick(hr_engine * handle, double budget_ms) {
 }
 
 const char * hr_engine_events(hr_engine * handle, size_t * length) {
-    EventQueue & events = handle->engine.events();
-    handle->written     = write_events(events, handle->threads);
-    events.clear();
+    static constexpr char speechless[] =
+        R"([{"type":"engine_failed","error":{"code":"out_of_memory","message":"there is not enough memory","detail":{}}}])";
+    try {
+        EventQueue & events = handle->engine.events();
+        handle->written     = write_events(events, handle->threads);
+        events.clear();
+    } catch (...) {
+        handle->speechless = true;
+    }
+    if (std::exchange(handle->speechless, false)) {
+        handle->state = hr_engine::failed;
+        *length       = sizeof(speechless) - 1;
+        return speechless;
+    }
     *length = handle->written.size();
     return handle->written.c_str();
 }
 
 void hr_engine_free(hr_engine * handle) {
-    delete handle;
+    try {
+        with_abort_guard([&] { delete handle; });
+    } catch (...) {
+        // What could not be freed is lost; there is nobody left to tell.
+    }
 }

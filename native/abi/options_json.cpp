@@ -8,7 +8,9 @@ namespace headrace {
 using nlohmann::json;
 
 json plain_number(double number) {
-    return number == std::floor(number) ? json(static_cast<int64_t>(number)) : json(number);
+    constexpr double exact = 9007199254740992.0; // 2^53: past it not every whole number is a double
+    const bool       whole = std::fabs(number) <= exact && number == std::floor(number);
+    return whole ? json(static_cast<int64_t>(number)) : json(number);
 }
 
 namespace {

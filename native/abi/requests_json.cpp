@@ -21,10 +21,11 @@ json parse_object(std::string_view text) {
     return parsed;
 }
 
-void allow_only(const json & object, std::initializer_list<std::string_view> names) {
+void allow_only(const std::string & what, const json & object,
+                std::initializer_list<std::string_view> names) {
     for (const auto & [name, value] : object.items()) {
         if (std::find(names.begin(), names.end(), name) == names.end()) {
-            malformed("the command has an unknown field " + name);
+            malformed(what + " has an unknown field " + name);
         }
     }
 }
@@ -51,6 +52,7 @@ std::string read_content(const json & message, const std::string & where) {
         if (!part.is_object() || part.value("type", json()) != "text") {
             throw Error(ErrorCode::unsupported_operation, where + ".content has a part that is not text");
         }
+        allow_only("a part of " + where + ".content", part, {"type", "text"});
         text += read_string(part, "text");
     }
     return text;
@@ -72,6 +74,7 @@ std::vector<ChatMessage> read_messages(const json & command) {
         if (role != "system" && role != "user" && role != "assistant") {
             malformed(where + ".role must be system, user or assistant");
         }
+        allow_only(where, message, {"role", "content"});
         messages.push_back({role, read_content(message, where)});
     }
     return messages;
@@ -91,7 +94,7 @@ Operation read_operation(const json & command) {
 
 LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
-    allow_only(command, {"model", "options"});
+    allow_only("the command", command, {"model", "options"});
     return {read_string(command, "model"), read_load_options(command.value("options", json()))};
 }
 
@@ -106,10 +109,10 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
     SubmitCommand submit;
     submit.operation = read_operation(command);
     if (submit.operation == Operation::query) {
-        allow_only(command, {"id", "operation", "options", "prompt"});
+        allow_only("the command", command, {"id", "operation", "options", "prompt"});
         submit.prompt = read_string(command, "prompt");
     } else {
-        allow_only(command, {"id", "operation", "options", "messages"});
+        allow_only("the command", command, {"id", "operation", "options", "messages"});
         submit.messages = read_messages(command);
     }
     submit.options = read_generation_options(command.value("options", json()));

@@ -33,28 +33,18 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
         (options.context_size == 0 || options.context_size > model.trained_context)) {
         options.context_size = model.trained_context;
     }
-    // Every slot that decodes must fit into one pass.
-    options.batch_size = std::max(options.batch_size, options.slots);
-    return options;
-}
-
-LoadOptions Engine::open(const std::string & path, LoadOptions options, const LoadProgress & progress) {
-    const AbortGuard guard;
-    try {
-        model_   = std::make_unique<Model>(path, host_.memory_map, progress);
-        options  = resolve(options, host_, model_->info());
-        decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
-    } catch (const Error &) {
-        guard.check(); // llama.cpp catches what it can, an abort included: tell the cause
-        throw;
-    }
-    guard.check();
+    // Every slot that decodes must fit into one pass, and no pass is larger than all contexts.
+    options.batch_size = std::clamp(options.batch_size, options.slots, options.context_size * options.slots);
     return options;
 }
 
 int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
     const double before = now_ms();
-    options             = open(path, options, progress);
+    with_abort_guard([&] {
+        model_   = std::make_unique<Model>(path, host_.memory_map, progress);
+        options  = resolve(options, host_, model_->info());
+        decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
+    });
     scheduler_ =
         std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
                                     static_cast<size_t>(options.batch_size));
@@ -96,7 +86,8 @@ Request Engine::prepare(Submission & submission) const {
 void Engine::submit(Submission submission) {
     Request request = prepare(submission);
     events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
-    if (!submission.turn_end.empty()) {
+    // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
+    if (!submission.turn_end.empty() && request.stop_tokens.empty()) {
         request.options.stop.push_back(submission.turn_end);
     }
     scheduler_->submit(std::move(request));
@@ -107,11 +98,9 @@ void Engine::cancel(RequestId id) {
 }
 
 size_t Engine::tick(double budget_ms) {
-    const double     end = now_ms() + budget_ms;
-    const AbortGuard guard;
+    const double end = now_ms() + budget_ms;
     do {
-        scheduler_->step();
-        guard.check();
+        with_abort_guard([&] { scheduler_->step(); });
     } while (scheduler_->unfinished() > 0 && now_ms() < end);
     scheduler_->flush();
     return scheduler_->unfinished();

@@ -53,8 +53,7 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
-    LoadOptions open(const std::string & path, LoadOptions options, const LoadProgress & progress);
-    Request     prepare(Submission & submission) const;
+    Request prepare(Submission & submission) const;
 
     Host                          host_;
     EventQueue                    events_;

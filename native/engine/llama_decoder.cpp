@@ -15,11 +15,19 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
     params.n_threads_batch      = static_cast<int32_t>(options.threads);
     params.no_perf              = true;
 
+    // The default reserves room for logits of a whole batch: hundreds of megabytes for a large vocabulary.
+    params.n_outputs_max = static_cast<uint32_t>(options.slots);
+
     LogCapture        log;
     llama_context_ptr context(llama_init_from_model(model.get(), params));
     if (!context) {
-        throw Error(ErrorCode::out_of_memory, "a context of " + std::to_string(params.n_ctx) +
-                                                  " tokens cannot be made: " + log.first_error());
+        const bool memory = log.first_error().find("alloc") != std::string::npos;
+        throw Error(memory ? ErrorCode::out_of_memory : ErrorCode::model_invalid,
+                    "a context of " + std::to_string(params.n_ctx) +
+                        " tokens cannot be made: " + log.first_error());
+    }
+    if (!llama_get_memory(context.get())) {
+        throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);
     }
     return context;
 }
@@ -40,6 +48,12 @@ LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options)
       context_size_(static_cast<size_t>(options.context_size)),
       vocabulary_size_(static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {
     llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
+}
+
+// After an abort, threads may still be at work on the context's memory: they end before it does.
+LlamaDecoder::~LlamaDecoder() {
+    llama_detach_threadpool(context_.get());
+    threads_.reset();
 }
 
 void LlamaDecoder::decode(const BatchPlan & plan) {

@@ -26,8 +26,11 @@ struct LlamaBatchDeleter {
 class LlamaDecoder : public Decoder {
   public:
     // options: with the values in force (no zeros left). The model outlives the decoder.
-    // Throws Error (out_of_memory) when the context cannot be made.
+    // Throws Error (out_of_memory, model_invalid) when the context cannot be made.
     LlamaDecoder(const Model & model, const LoadOptions & options);
+    ~LlamaDecoder() override;
+    LlamaDecoder(const LlamaDecoder &)             = delete;
+    LlamaDecoder & operator=(const LlamaDecoder &) = delete;
 
     void                   decode(const BatchPlan & plan) override;
     std::span<const float> logits(size_t contribution) override;
@@ -35,7 +38,6 @@ class LlamaDecoder : public Decoder {
     size_t                 context_size() const override { return context_size_; }
 
   private:
-    // Order matters: the context lets go of the pool before the pool ends.
     std::unique_ptr<ggml_threadpool, ThreadpoolDeleter> threads_;
     llama_context_ptr                                   context_;
     std::unique_ptr<llama_batch, LlamaBatchDeleter>     batch_;

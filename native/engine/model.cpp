@@ -44,10 +44,12 @@ Model::Model(const std::string & path, bool memory_map, const LoadProgress & pro
     static std::once_flag initialised;
     std::call_once(initialised, llama_backend_init);
     check_model_file(path);
-    model_      = load(path, memory_map, progress);
-    vocabulary_ = llama_model_get_vocab(model_.get());
-    if (!llama_model_has_decoder(model_.get()) || llama_vocab_n_tokens(vocabulary_) == 0) {
-        throw Error(ErrorCode::model_invalid, "this model does not generate text");
+    model_            = load(path, memory_map, progress);
+    vocabulary_       = llama_model_get_vocab(model_.get());
+    const bool causal = llama_model_has_decoder(model_.get()) && !llama_model_has_encoder(model_.get()) &&
+                        !llama_model_is_diffusion(model_.get());
+    if (!causal || llama_vocab_n_tokens(vocabulary_) == 0) {
+        throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);
     }
 }
 

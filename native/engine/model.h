@@ -14,6 +14,10 @@
 
 namespace headrace {
 
+// What is said of models that do not generate a text token by token: encoders, translators, diffusion.
+constexpr const char * NOT_GENERATIVE =
+    "this model does not generate text token by token (an embedding, encoder or diffusion model?)";
+
 // Told how far loading has come, 0 to 1; returning false ends it.
 using LoadProgress = std::function<bool(double)>;
 

@@ -31,7 +31,7 @@ class PrefillPace {
     }
 
   private:
-    static constexpr size_t FIRST    = 64;
+    static constexpr size_t FIRST    = 16;
     static constexpr size_t SMALLEST = 16;
 
     double target_ms_;

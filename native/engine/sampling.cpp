@@ -3,6 +3,8 @@
 
 #include "engine/error.h"
 
+#include <algorithm>
+
 namespace headrace {
 
 constexpr int32_t PENALTY_WINDOW = 64; // tokens looked back on, llama.cpp's own default
@@ -33,8 +35,12 @@ static llama_sampler_ptr make_chain(const GenerationOptions & options, size_t vo
     return chain;
 }
 
-Sampler::Sampler(const GenerationOptions & options, size_t vocabulary_size)
-    : chain_(make_chain(options, vocabulary_size)) {}
+Sampler::Sampler(const GenerationOptions & options, size_t vocabulary_size, std::span<const Token> prompt)
+    : chain_(make_chain(options, vocabulary_size)) {
+    for (const Token token : prompt.last(std::min<size_t>(prompt.size(), PENALTY_WINDOW))) {
+        llama_sampler_accept(chain_.get(), token);
+    }
+}
 
 Token Sampler::sample(std::span<const float> logits) {
     candidates_.resize(logits.size());

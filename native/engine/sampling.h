@@ -14,8 +14,9 @@ namespace headrace {
 
 class Sampler {
   public:
+    // prompt: what the penalties look back on before there is an answer.
     // The options' seed is not negative: whoever wants a new one each time has drawn it already.
-    Sampler(const GenerationOptions & options, size_t vocabulary_size);
+    Sampler(const GenerationOptions & options, size_t vocabulary_size, std::span<const Token> prompt);
 
     // Chooses a token and takes note of it for the penalties.
     Token sample(std::span<const float> logits);

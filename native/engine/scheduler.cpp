@@ -82,7 +82,7 @@ void Scheduler::admit() {
         slot.request                = std::move(queue_.front());
         slot.request.times.admitted = clock_();
         slot.phase                  = SlotPhase::prefill;
-        slot.sampler.emplace(slot.request.options, vocabulary_.size());
+        slot.sampler.emplace(slot.request.options, vocabulary_.size(), slot.request.prompt);
         slot.text.emplace(slot.request.options.stop);
         queue_.pop_front();
         occupied_ |= uint64_t{1} << index;

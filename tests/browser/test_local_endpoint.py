@@ -3,12 +3,17 @@
 Needs Chromium and the artifacts. What broken files and artifacts lead to is in test_local_failures.py.
 """
 
+import struct
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Route
 
 from tests.browser.conftest import OpenTab, Tab
+from tests.gguf_builder import Gguf, parrot
 
 pytestmark = pytest.mark.browser
 
@@ -32,6 +37,34 @@ READ = """async ({ operation, input, options }) => {
   }
   return { batches, early, result: await run.response, accepted: run.accepted };
 }"""
+
+
+FILLERS = [b"<%d>" % number for number in range(1500)]
+
+
+def large_parrot() -> Gguf:
+    """A parrot with two tensors of 12.4 MB, whose first answer is the last of its many pieces.
+
+    Output's last row must be read right to say that piece, the embedding's to go on after it.
+    """
+    model = parrot(FILLERS)
+    output = next(tensor for tensor in model.tensors if tensor.name == "output.weight")
+    (width, pieces), data = output.shape, bytearray(output.data)
+    last = pieces - 2  # after it comes <|end|> only
+    struct.pack_into("<f", data, 4 * (width * last + ord(">")), 2.0)
+    output.data = bytes(data)
+    return model
+
+
+@pytest.fixture(scope="session")
+def model_files(
+    model_files: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """Also a parrot for long prompts, and one with large tensors."""
+    folder = tmp_path_factory.mktemp("more-models")
+    long = parrot([b"a", b"b", b"c"], context=16384).write(folder / "long.gguf")
+    large = large_parrot().write(folder / "large.gguf")
+    return {**model_files, "long.gguf": long, "large.gguf": large}
 
 
 def load(tab: Tab, model: str = "tiny.gguf", **options: Any) -> dict[str, Any]:
@@ -82,15 +115,32 @@ def test_loading_tells_its_progress(open_tab: OpenTab) -> None:
     tab = open_tab()
     load(tab)
     progress = tab.run("() => progress")
-    assert [
-        phase for phase in ("download", "start", "load") if any(p["phase"] == phase for p in progress)
-    ] == [
-        "download",
+    # The artifact is started first, so that a wrong build is told before a long download.
+    assert [phase for phase, _ in groupby(event["phase"] for event in progress)] == [
         "start",
+        "download",
         "load",
     ]
+    for phase in ("start", "load"):
+        last = [event for event in progress if event["phase"] == phase][-1]
+        assert (last["loaded"], last["total"]) == (1, 1)
     downloads = [event for event in progress if event["phase"] == "download"]
     assert downloads[-1]["loaded"] == downloads[-1]["total"] == 3812128
+
+
+@pytest.mark.parametrize("artifact", ["st", "mt"])
+def test_a_tensor_larger_than_one_read_of_the_file_is_read_whole(open_tab: OpenTab, artifact: str) -> None:
+    tab = open_tab()
+    block, largest_read = tab.run(
+        """async () => {
+          const { BLOCK_BYTES, MAX_READ_BYTES } = await import("/headrace/worker/read_ahead.js");
+          return [BLOCK_BYTES, MAX_READ_BYTES];
+        }"""
+    )
+    # The beginning may come from a block that was read before.
+    assert max(len(tensor.data) for tensor in large_parrot().tensors) > block + largest_read
+    load(tab, "large.gguf", artifact=artifact)
+    assert query(tab, maxTokens=3)["result"]["text"] == "<1499><0><1>"
 
 
 @pytest.mark.parametrize("artifact", ["st", "mt"])
@@ -115,19 +165,42 @@ def test_a_cancelled_run_frees_its_slot(open_tab: OpenTab, artifact: str) -> Non
     assert_usable(tab)
 
 
-def test_a_signal_cancels_and_the_next_request_is_answered_at_once(open_tab: OpenTab) -> None:
+def test_a_signal_cancels_a_prefill_and_the_next_request_is_answered_at_once(open_tab: OpenTab) -> None:
     tab = open_tab()
-    load(tab, "abc.gguf")
-    first, second = tab.run(
+    load(tab, "long.gguf", context={"size": 16384})
+    whole, first, second = tab.run(
         """async () => {
+          const options = { maxTokens: 3, temperature: 0 };
+          const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+          const whole = await client.query(model, "y".repeat(16000), options).response;
+
+          // Another prompt, of which nothing is known yet.
           const controller = new AbortController();
-          const first = client.query(model, "x".repeat(3000), { temperature: 0, signal: controller.signal });
-          setTimeout(() => controller.abort(), 5);
-          const second = client.query(model, ">", { maxTokens: 3, temperature: 0 });
-          return Promise.all([first.response, second.response]);
+          const first = client.query(model, "x".repeat(16000), { ...options, signal: controller.signal });
+          while (!first.accepted) await sleep(5);
+          await sleep(100);
+          controller.abort();
+          const second = client.query(model, ">", options);
+          return Promise.all([whole, first.response, second.response]);
         }"""
     )
-    assert (first["finishReason"], second["text"]) == ("cancelled", "abc")
+    assert (whole["usage"]["inputTokens"], first["usage"]["inputTokens"]) == (16000, 16000)
+    assert whole["stats"]["prefillMs"] > 1000
+    assert (first["finishReason"], first["usage"]["outputTokens"], first["text"]) == ("cancelled", 0, "")
+    worked = first["stats"]["totalMs"] - first["stats"]["queueMs"]
+    assert 50 < worked < whole["stats"]["prefillMs"] / 2
+    assert second["text"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("options", "option"), [("{ signal: {} }", "signal"), ("null", "options"), ("7", "options")]
+)
+def test_options_that_are_none_are_told_by_the_run(open_tab: OpenTab, options: str, option: str) -> None:
+    tab = open_tab()
+    load(tab, "abc.gguf")
+    error = tab.run(f"() => told(client.query(model, '>', {options}).response)")["error"]
+    assert (error["code"], error["detail"]) == ("invalid_option", {"option": option})
+    assert_usable(tab)
 
 
 def test_a_reader_that_throws_frees_the_slot(open_tab: OpenTab) -> None:

@@ -4,12 +4,20 @@ Counterparts: web/models/, web/worker/artifact.js. Each failure is a code and a 
 stays usable.
 """
 
+import asyncio
 import json
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
+from headrace.server import background_server
 from tests.browser.conftest import OpenTab, Tab
 
 pytestmark = pytest.mark.browser
@@ -80,25 +88,86 @@ def test_a_server_that_is_not_there(open_tab: OpenTab) -> None:
     assert_client_usable(tab)
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "detail"),
+    [
+        ({"threads": 500}, "environment_unsupported", {"missing": ["500 threads"]}),
+        ({"threads": 2, "artifact": "st"}, "invalid_option", {"option": "threads"}),
+    ],
+)
+def test_threads_that_cannot_be_had_are_refused(
+    open_tab: OpenTab, options: dict[str, Any], code: str, detail: dict[str, Any]
+) -> None:
+    tab = open_tab()
+    error = refusal(tab, ADD, {"model": "/models/abc.gguf", **options})
+    assert (error["code"], error["detail"]) == (code, detail)
+    assert str(options["threads"]) in error["message"]
+    assert_client_usable(tab)
+
+
 def test_an_unknown_option_of_the_endpoint_is_named(open_tab: OpenTab) -> None:
     tab = open_tab()
     outcome = tab.run("() => told((async () => Endpoint.local({ model: '/models/abc.gguf', thread: 2 }))())")
     assert (outcome["error"]["code"], outcome["error"]["detail"]) == ("invalid_option", {"option": "thread"})
 
 
-def test_a_cancelled_download_is_over(open_tab: OpenTab) -> None:
+class StuckServer(NamedTuple):
+    """Sends the first half of a model and then waits."""
+
+    url: str
+    given_up: threading.Event  # set when the page has closed the connection
+
+
+@pytest.fixture
+def stuck_server(tiny_model: Path) -> Iterator[StuckServer]:
+    data = tiny_model.read_bytes()
+    given_up = threading.Event()
+
+    async def half() -> AsyncIterator[bytes]:
+        try:
+            yield data[: len(data) // 2]
+            await asyncio.sleep(60)
+        finally:
+            given_up.set()
+
+    async def model(_request: Request) -> Response:
+        headers = {"Content-Length": str(len(data)), "Access-Control-Allow-Origin": "*"}
+        return StreamingResponse(half(), headers=headers)
+
+    with background_server(Starlette(routes=[Route("/model.gguf", model)])) as base:
+        yield StuckServer(f"{base}/model.gguf", given_up)
+
+
+@pytest.mark.parametrize("by", ["signal", "remove"])
+def test_a_cancelled_download_is_over(open_tab: OpenTab, stuck_server: StuckServer, by: str) -> None:
     tab = open_tab()
     outcome = tab.run(
-        """async () => {
+        """async ({ model, by }) => {
           const controller = new AbortController();
-          const adding = told(client.add("model", Endpoint.local({
-            model: "/models/tiny.gguf", signal: controller.signal, onProgress: () => controller.abort(),
-          })));
-          return adding;
-        }"""
+          const seen = [];
+          const onProgress = ({ phase, loaded, total }) => {
+            seen.push(phase);
+            if (phase !== "download" || loaded === 0 || loaded >= total) return;
+            if (by === "signal") controller.abort();
+            else client.remove("model");
+          };
+          const { signal } = controller;
+          const adding = client.add("model", Endpoint.local({ model, signal, onProgress }));
+          return { ...await told(adding), seen, left: client.list().length };
+        }""",
+        {"model": stuck_server.url, "by": by},
     )
-    assert outcome["error"]["code"] == "cancelled"
+    assert outcome["error"]["code"] == {"signal": "cancelled", "remove": "engine_closed"}[by]
+    assert outcome["seen"][-1] == "download"
+    assert outcome["left"] == 0
+    assert stuck_server.given_up.wait(10)
     assert_client_usable(tab)
+
+
+def built(folder: Path, name: str) -> Path:
+    """A file of the build in a folder of artifacts: the manifest, or one in the folder it names."""
+    (path,) = folder.rglob(name)
+    return path
 
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
@@ -115,7 +184,8 @@ def test_artifacts_of_another_version_are_named(open_tab: OpenTab, artifacts_cop
 
 def test_a_wasm_of_another_build_is_a_version_mismatch(open_tab: OpenTab, artifacts_copy: Path) -> None:
     """An old script with a new engine: no LinkError, but a sentence that says to reload."""
-    (artifacts_copy / "headrace-st.wasm").write_bytes((artifacts_copy / "headrace-mt.wasm").read_bytes())
+    st, mt = (built(artifacts_copy, f"headrace-{artifact}.wasm") for artifact in ("st", "mt"))
+    st.write_bytes(mt.read_bytes())
     tab = open_tab(artifacts=artifacts_copy)
     error = refusal(tab, ADD, {"model": "/models/abc.gguf", "artifact": "st"})
     assert error["code"] == "version_mismatch"
@@ -124,7 +194,7 @@ def test_a_wasm_of_another_build_is_a_version_mismatch(open_tab: OpenTab, artifa
 
 @pytest.mark.parametrize("name", ["manifest.json", "headrace-st.js", "headrace-st.wasm"])
 def test_a_missing_artifact_is_named(open_tab: OpenTab, artifacts_copy: Path, name: str) -> None:
-    (artifacts_copy / name).unlink()
+    built(artifacts_copy, name).unlink()
     tab = open_tab(artifacts=artifacts_copy)
     tab.allow(FAILED_TO_LOAD)
     error = refusal(tab, ADD, {"model": "/models/abc.gguf", "artifact": "st"})
@@ -139,7 +209,7 @@ def test_a_missing_artifact_is_named(open_tab: OpenTab, artifacts_copy: Path, na
 def test_an_artifact_that_is_a_page_is_refused(
     open_tab: OpenTab, artifacts_copy: Path, name: str, content: str
 ) -> None:
-    (artifacts_copy / name).write_text(content)
+    built(artifacts_copy, name).write_text(content)
     tab = open_tab(artifacts=artifacts_copy)
     error = refusal(tab, ADD, {"model": "/models/abc.gguf", "artifact": "st"})
     assert error["code"] in ("artifact_missing", "version_mismatch")

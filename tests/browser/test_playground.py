@@ -76,6 +76,7 @@ def test_a_phone_s_width_is_enough_before_and_after_loading(open_tab: OpenTab) -
     width = "() => document.documentElement.scrollWidth"
     assert page.evaluate(width) <= PHONE["width"]
     load_demo(page, "tiny.gguf")
+    page.get_by_label("Longest answer").evaluate("(input) => { input.value = 8; }")
     send(page, "x" * 500)
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     assert page.evaluate(width) <= PHONE["width"]
@@ -102,6 +103,28 @@ def test_the_keyboard_is_enough(open_tab: OpenTab) -> None:
     page.keyboard.type("Hello!")
     page.keyboard.press("Enter")
     expect(page.locator(".turn.assistant")).not_to_be_empty()
+
+
+def test_the_chooser_makes_room_and_opens_again_by_keyboard(open_tab: OpenTab) -> None:
+    page = open_tab(path="/", viewport=PHONE).page
+    load_demo(page, "tiny.gguf")
+    title = page.get_by_role("heading", name="Choose another model")
+    button = page.get_by_role("button", name="Load tiny.gguf")
+    expect(button).to_be_hidden()
+    card = page.locator("details", has=title)
+    assert card.evaluate("(element) => element.offsetHeight") < PHONE["height"] / 10
+
+    for _ in range(10):
+        page.keyboard.press("Shift+Tab")
+        if title.evaluate("(element) => element.parentElement === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    expect(button).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(button).to_be_hidden()
+    expect(page.get_by_text("artifact mt")).to_be_visible()
 
 
 def test_a_file_of_the_user(open_tab: OpenTab, model_files: Mapping[str, Path]) -> None:

@@ -104,3 +104,26 @@ def test_without_apt_the_packages_are_named(run: StepRun, monkeypatch: pytest.Mo
     monkeypatch.setattr(apt, "is_debian_like", lambda: False)
     with pytest.raises(StepError, match=r"chromium .* needed for a test; this system has no apt"):
         ensure_apt_packages(run, ["chromium"], "a test")
+
+
+def test_an_interrupted_installation_is_ended_first(
+    run: StepRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With programs in place of apt's that write down how they were called; the first installation fails."""
+    programs, calls = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    for name in ("apt-get", "dpkg", "dpkg-query"):
+        program = programs / name
+        program.write_text(
+            f"#!/bin/sh\necho {name} $(printf '%s ' \"$@\") >> {calls}\n"
+            f"[ {name} != apt-get ] || [ $(wc -l < {calls}) != 3 ]\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    ensure_apt_packages(run, ["hr-no-such-package"], "a test")
+    told = calls.read_text().splitlines()
+    assert [line.split()[0] for line in told] == ["dpkg-query", "dpkg", "apt-get", "apt-get", "apt-get"]
+    assert told[1].endswith("--configure --pending")
+    assert [line.split()[1] for line in told[2:]] == ["install", "update", "install"]
+    assert all("DPkg::Lock::Timeout=120" in line for line in told[2:])

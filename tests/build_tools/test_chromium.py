@@ -18,7 +18,7 @@ def program(path: Path) -> Path:
 def test_the_chosen_one_then_path_then_playwright_s(tmp_path: Path) -> None:
     chosen = program(tmp_path / "chosen")
     on_path = program(tmp_path / "bin" / "google-chrome")
-    program(tmp_path / "browsers" / "chromium-1100" / "chrome-linux" / "chrome")
+    program(tmp_path / "browsers" / "chromium-999" / "chrome-linux" / "chrome")
     newer = program(tmp_path / "browsers" / "chromium-1200" / "chrome-linux64" / "chrome")
     environment = {
         "HEADRACE_CHROMIUM": str(chosen),

@@ -16,7 +16,7 @@ from build_tools.workspace import Workspace
 
 @pytest.mark.wasm
 def test_the_wheel_holds_the_package_the_pages_files_and_the_artifacts(
-    workspace: Workspace, artifacts_dir: Path
+    workspace: Workspace, artifacts_dir: Path, types_dir: Path
 ) -> None:
     log = io.StringIO()
     run = StepRun("package", workspace, Reporter(log))
@@ -25,7 +25,9 @@ def test_the_wheel_holds_the_package_the_pages_files_and_the_artifacts(
     with zipfile.ZipFile(built_wheel(workspace)) as wheel:
         names = set(wheel.namelist())
         manifest = json.loads(wheel.read("headrace/artifacts/manifest.json"))
-    assert {"headrace/__init__.py", "headrace/web/index.js"} <= names
+        package = json.loads(wheel.read("headrace/web/package.json"))
+    assert {"headrace/__init__.py", "headrace/web/index.js", "headrace/web/types/declarations.d.ts"} <= names
+    assert {f"headrace/web/{package[entry]}" for entry in ("main", "types")} <= names
     for entry in manifest["artifacts"].values():
         assert {f"headrace/artifacts/{entry['glue']}", f"headrace/artifacts/{entry['wasm']}"} <= names
     for name in names:

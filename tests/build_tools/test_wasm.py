@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from build_tools.errors import StepError
-from build_tools.wasm import ARTIFACTS, SIMD_SOURCE, abi_version, check_simd, lay_out, size_line
+from build_tools.wasm import (
+    ARTIFACTS,
+    SIMD_SOURCE,
+    abi_version,
+    check_simd,
+    laid_out,
+    lay_out,
+    size_line,
+    time_line,
+)
 from build_tools.workspace import Workspace
 
 
@@ -55,21 +64,41 @@ def test_the_manifest_names_files_sizes_and_content(folders: dict[str, Path], tm
     manifest = json.loads((artifacts / "manifest.json").read_text())
     assert manifest["abiVersion"] == 1
     assert set(manifest["artifacts"]) == {"st", "mt"}
+    build = manifest["build"]
     for kind, entry in manifest["artifacts"].items():
         assert entry == {
-            "glue": f"headrace-{kind}.js",
-            "wasm": f"headrace-{kind}.wasm",
-            "bytes": (artifacts / f"headrace-{kind}.wasm").stat().st_size,
+            "glue": f"{build}/headrace-{kind}.js",
+            "wasm": f"{build}/headrace-{kind}.wasm",
+            "bytes": (folders[kind] / f"headrace-{kind}.wasm").stat().st_size,
         }
         assert (artifacts / entry["glue"]).read_text() == f"glue of headrace-{kind}"
 
-    lay_out(folders, artifacts, 1)
-    assert json.loads((artifacts / "manifest.json").read_text())["build"] == manifest["build"]
+
+def test_a_build_has_a_folder_named_by_its_content(folders: dict[str, Path], tmp_path: Path) -> None:
+    artifacts = tmp_path / "artifacts"
+
+    def build() -> str:
+        lay_out(folders, artifacts, 1)
+        name: str = json.loads((artifacts / "manifest.json").read_text())["build"]
+        assert {path.name for path in artifacts.iterdir()} == {"manifest.json", name}
+        assert all(path.is_file() for path in laid_out(artifacts))
+        return name
+
+    first = build()
+    assert len(first) == 16
+    assert build() == first
     (folders["mt"] / "headrace-mt.js").write_text("other glue")
+    (artifacts / "headrace-st.js").write_text("from before builds had folders")
+    assert build() != first
+
+
+def test_an_artifact_that_has_gone_is_missed(folders: dict[str, Path], tmp_path: Path) -> None:
+    artifacts = tmp_path / "artifacts"
+    assert laid_out(artifacts) == [artifacts / "manifest.json"]
     lay_out(folders, artifacts, 1)
-    changed = json.loads((artifacts / "manifest.json").read_text())["build"]
-    assert len(changed) == 16
-    assert changed != manifest["build"]
+    assert len(laid_out(artifacts)) == 5
+    next(artifacts.glob("*/headrace-mt.wasm")).unlink()
+    assert [path.name for path in laid_out(artifacts) if not path.exists()] == ["headrace-mt.wasm"]
 
 
 def test_a_missing_artifact_is_an_error(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -79,12 +108,12 @@ def test_a_missing_artifact_is_an_error(folders: dict[str, Path], tmp_path: Path
     assert not (tmp_path / "artifacts" / "manifest.json").exists()
 
 
-def test_sizes_and_link_time_are_told(folder: Path) -> None:
-    line = size_line(folder, "headrace-st", folder / ".ninja_log")
+def test_sizes_and_times_are_told(folder: Path) -> None:
+    line = size_line(folder, "headrace-st")
     assert line.startswith("headrace-st: 0.01 MB, gzip 0.00 MB, brotli 0.00 MB; glue ")
-    assert line.endswith("; linked in 2.5 s")
+    assert time_line(folder, "headrace-st", 61.25) == "built in 61.2 s, link 2.5 s"
     (folder / ".ninja_log").write_text("# ninja log v5\n")
-    assert "linked" not in size_line(folder, "headrace-st", folder / ".ninja_log")
+    assert time_line(folder, "headrace-st", 61.25) == "built in 61.2 s"
 
 
 def test_abi_version_is_the_header_s(workspace: Workspace) -> None:

@@ -46,7 +46,7 @@ def invalid_values(option: Mapping[str, Any]) -> list[object]:
     """Values of a wrong type, and for numbers out of range."""
     match option["type"]:
         case "integer":
-            return ["7", None, True, 1.5, [1], option["minimum"] - 1, option["maximum"] + 1]
+            return ["7", None, True, 1.5, [1], option["minimum"] - 1, option["maximum"] + 1, 1e300]
         case "number":
             return ["0.5", None, True, [0.5], option["minimum"] - 1, option["maximum"] + 1]
         case "string[]":
@@ -89,7 +89,7 @@ def test_every_load_option_is_echoed(
 ) -> None:
     declared = [option for option in declarations["options"] if option["scope"] == "load"]
     chosen = {snake_case(option["name"]): other_value(option) for option in declared}
-    chosen |= {"context_size": 256, "slots": 2, "threads": 2}
+    chosen |= {"context_size": 256, "slots": 2, "threads": 2, "batch_size": 128}
     assert open_engine(tiny_model, **chosen).options == chosen
 
 
@@ -112,6 +112,7 @@ def test_a_wrong_value_is_refused_by_name(engine: Engine, declarations: dict[str
             assert caught.value.code == "invalid_option", (option["name"], value)
             assert caught.value.detail["option"] == option["name"]
             assert option["name"] in caught.value.message
+            assert "-9223372036854775808" not in caught.value.message
     assert engine.chat(HELLO, {"temperature": 0}).result().text
 
 
@@ -149,6 +150,8 @@ def test_an_unknown_option_is_refused_by_name(
         [{"content": "Hello!"}],
         [{"role": "user", "content": 7}],
         [{"role": 7, "content": "Hello!"}],
+        [{"role": "user", "content": "Hello!", "name": "Ann"}],
+        [{"role": "user", "content": [{"type": "text", "text": "Hello!", "cache": True}]}],
     ],
 )
 def test_malformed_messages_are_refused(engine: Engine, messages: Any) -> None:
@@ -245,15 +248,30 @@ def test_another_thread_is_refused(engine: Engine) -> None:
     errors: list[HeadraceError] = []
 
     def use() -> None:
-        try:
-            hello(engine)
-        except HeadraceError as error:
-            errors.append(error)
+        for action in (lambda: hello(engine), engine.tick, engine.close):
+            try:
+                action()
+            except HeadraceError as error:
+                errors.append(error)
 
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    assert [error.code for error in errors] == ["invalid_request"]
+    assert [error.code for error in errors] == ["invalid_request"] * 3
+    assert hello(engine).result().text.startswith("Hello!")
+
+
+def test_a_request_that_is_no_json_leaves_nothing_behind(engine: Engine) -> None:
+    with pytest.raises(HeadraceError, match="this is not JSON") as caught:
+        engine.query("1, 2,", {"stop": {"a set"}})
+    assert caught.value.code == "invalid_request"
+    assert not engine._runs
+    assert hello(engine).result().text.startswith("Hello!")
+
+
+def test_a_model_s_path_may_be_a_string(library_path: Path, tiny_model: Path) -> None:
+    with Engine(str(tiny_model), {"threads": 1}, library=library_path) as engine:
+        assert engine.model["architecture"]
 
 
 def test_a_missing_library_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,18 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.wire import Message
-from tests.gguf_builder import INT32, NORMAL, STRING, UINT32, Gguf, Value, contradictory, parrot, read_gguf
+from tests.gguf_builder import (
+    INT32,
+    NORMAL,
+    STRING,
+    UINT32,
+    Gguf,
+    Value,
+    contradictory,
+    embedder,
+    parrot,
+    read_gguf,
+)
 from tests.python.conftest import OpenEngine
 
 GREEDY = {"temperature": 0}
@@ -232,3 +243,22 @@ def test_an_empty_metadata_key_is_damage_not_truncation(open_engine: OpenEngine)
     error = refusal(open_engine, gguf)
     assert error.code == "model_invalid"
     assert "empty" in error.message
+
+
+def test_an_embedding_model_is_refused_not_made_to_talk(open_engine: OpenEngine) -> None:
+    error = refusal(open_engine, embedder())
+    assert error.code == "model_invalid"
+    assert "does not generate text" in error.message
+
+
+def test_the_end_marker_written_out_in_letters_is_text(open_engine: OpenEngine) -> None:
+    """Only the marker's own token ends a turn; a model may write about the marker."""
+    template = (
+        "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    letters = [b"x", b"<", b"|", b"end", b"|>", b"y"]
+    engine = open_engine(parrot(letters, template=template, ends=True))
+    result = engine.chat(HELLO, GREEDY).result()
+    assert result.text == "x<|end|>y"
+    assert result.finish_reason == "stop"

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.server import ISOLATION_HEADERS, background_server, create_app
 
 GGUF = b"GGUF" + bytes(range(256)) * 4
+BUILD = "0123456789abcdef"
 
 
 class Reply:
@@ -46,8 +47,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "web/worker/tick_loop.js": b"export {};\n",
         "web/playground/index.html": b"<!doctype html><title>Playground</title>",
         "web/playground/playground.css": b"body { margin: 0 }\n",
-        "artifacts/headrace-st.wasm": b"\0asm\1\0\0\0",
-        "artifacts/headrace-st.js": b"export default 1;\n",
+        f"artifacts/{BUILD}/headrace-st.wasm": b"\0asm\1\0\0\0",
+        f"artifacts/{BUILD}/headrace-st.js": b"export default 1;\n",
+        "artifacts/other/headrace-st.js": b"export default 2;\n",
         "artifacts/manifest.json": b'{"abiVersion": 1}',
         "models/a b.gguf": GGUF,
         "secret.txt": b"secret",
@@ -82,8 +84,8 @@ def base(site: Path) -> Iterator[str]:
         ("/playground/playground.css", "text/css; charset=utf-8", b"body"),
         ("/headrace/index.js", "text/javascript; charset=utf-8", b"export const"),
         ("/headrace/worker/tick_loop.js", "text/javascript; charset=utf-8", b"export"),
-        ("/headrace/artifacts/headrace-st.wasm", "application/wasm", b"\0asm"),
-        ("/headrace/artifacts/headrace-st.js", "text/javascript; charset=utf-8", b"export default"),
+        (f"/headrace/artifacts/{BUILD}/headrace-st.wasm", "application/wasm", b"\0asm"),
+        (f"/headrace/artifacts/{BUILD}/headrace-st.js", "text/javascript; charset=utf-8", b"export default"),
         ("/headrace/artifacts/manifest.json", "application/json", b"{"),
         ("/models/a%20b.gguf", "application/octet-stream", b"GGUF"),
     ],
@@ -117,15 +119,15 @@ def test_sources_are_revalidated(base: str) -> None:
     assert again.headers["cache-control"] == "no-cache"
 
 
-def test_only_versioned_artifacts_are_kept_for_ever(base: str) -> None:
+def test_only_what_lies_in_a_build_s_folder_is_kept_for_ever(base: str) -> None:
     def caching(path: str) -> str:
         return get(base, path).headers["cache-control"]
 
-    assert "immutable" in caching("/headrace/artifacts/headrace-st.wasm?v=abc")
-    assert "immutable" in caching("/headrace/artifacts/headrace-st.js?v=abc")
-    assert caching("/headrace/artifacts/headrace-st.wasm") == "no-cache"
-    assert caching("/headrace/artifacts/manifest.json?v=abc") == "no-cache"
-    assert caching("/headrace/index.js?v=abc") == "no-cache"
+    assert "immutable" in caching(f"/headrace/artifacts/{BUILD}/headrace-st.wasm")
+    assert "immutable" in caching(f"/headrace/artifacts/{BUILD}/headrace-st.js")
+    assert caching("/headrace/artifacts/other/headrace-st.js") == "no-cache"
+    assert caching("/headrace/artifacts/manifest.json") == "no-cache"
+    assert caching(f"/headrace/index.js?v={BUILD}") == "no-cache"
     assert caching("/") == "no-cache"
 
 

@@ -33,11 +33,11 @@ const CHOICES = [
   ],
   ["one core", { ...FULL, hardwareConcurrency: 1 }, AUTO, ["mt", 1], ["1 thread: as many"]],
   ["threads asked", FULL, { ...AUTO, threads: 6 }, ["mt", 6], ["6 threads, as asked"]],
-  ["too many threads asked", FULL, { ...AUTO, threads: 64 }, ["mt", 8], ["64 were asked for", "offers 8"]],
+  ["all threads asked", FULL, { ...AUTO, threads: 8 }, ["mt", 8], ["8 threads, as asked"]],
   ["cpu asked", FULL, { ...AUTO, backend: "cpu" }, ["mt", 4], ["CPU, as asked"]],
   ["mt asked", FULL, { ...AUTO, artifact: "mt" }, ["mt", 4], ["Multi-thread engine: as asked"]],
   ["st asked", FULL, { ...AUTO, artifact: "st" }, ["st", 1], ["Single-thread engine, as asked"]],
-  ["st with threads", FULL, { ...AUTO, artifact: "st", threads: 3 }, ["st", 1], ["3 were asked for"]],
+  ["st with one thread", FULL, { ...AUTO, artifact: "st", threads: 1 }, ["st", 1], ["1 thread"]],
   [
     "not isolated",
     NOT_ISOLATED,
@@ -46,6 +46,7 @@ const CHOICES = [
     ["Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy"],
   ],
   ["not isolated, threads asked", NOT_ISOLATED, { ...AUTO, threads: 2 }, ["st", 1], ["2 were asked for"]],
+  ["not isolated, many threads", NOT_ISOLATED, { ...AUTO, threads: 64 }, ["st", 1], ["64 were asked for"]],
   [
     "isolated without SharedArrayBuffer",
     { ...FULL, sharedArrayBuffer: false },
@@ -89,6 +90,20 @@ const REFUSALS = [
     ["secure context"],
     /localhost/,
   ],
+  [
+    "more threads than there are",
+    FULL,
+    { ...AUTO, threads: 9 },
+    ["9 threads"],
+    /9 threads were asked for, but this browser offers 8$/,
+  ],
+  [
+    "more threads than there are, mt",
+    { ...FULL, hardwareConcurrency: 1 },
+    { ...AUTO, artifact: "mt", threads: 2 },
+    ["2 threads"],
+    /2 threads were asked for, but this browser offers 1$/,
+  ],
   ["no SIMD", { ...FULL, wasmSimd: false }, AUTO, ["128-bit SIMD"], /SIMD/],
   [
     "no exceptions",
@@ -112,6 +127,20 @@ for (const [name, facts, request, missing, message] of REFUSALS) {
     );
   });
 }
+
+test("threads for the single-thread engine contradict each other, isolated or not", () => {
+  for (const facts of [FULL, NOT_ISOLATED]) {
+    assert.throws(
+      () => chooseBackend(facts, { ...AUTO, artifact: "st", threads: 3 }),
+      (error) => {
+        assert.equal(error.code, "invalid_option");
+        assert.deepEqual(error.detail, { option: "threads" });
+        assert.match(error.message, /3 threads.*"st"/);
+        return true;
+      },
+    );
+  }
+});
 
 test("the same facts give the same choice, and are left as they are", () => {
   const facts = Object.freeze({ ...FULL });

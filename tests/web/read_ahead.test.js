@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BLOCK_BYTES, ReadAhead } from "../../web/worker/read_ahead.js";
+import { BLOCK_BYTES, MAX_READ_BYTES, ReadAhead } from "../../web/worker/read_ahead.js";
 
-const SIZE = 3 * BLOCK_BYTES + 12_345;
+const SIZE = BLOCK_BYTES + 2 * MAX_READ_BYTES + 12_345;
 const FILE = Uint8Array.from({ length: SIZE }, (_, index) => (index * 31 + (index >> 9)) & 0xff);
 
 /** Node cannot read a Blob at once, so a part remembers where it lies. */
@@ -53,13 +53,15 @@ test("small reads in a row cost one read per block", () => {
   assert.ok(reads.length <= 3, `${reads.length} reads`);
 });
 
-test("a large read takes what is there and reads the rest in one piece", () => {
+test("a large read takes what is there and reads the rest in few large pieces", () => {
   const { file, reads } = openFile();
   readFully(file, 0, 24);
   assert.ok(readFully(file, 24, SIZE - 24).equals(expected(24, SIZE - 24)));
   assert.deepEqual(reads, [
     [0, BLOCK_BYTES],
-    [BLOCK_BYTES, SIZE],
+    [BLOCK_BYTES, BLOCK_BYTES + MAX_READ_BYTES],
+    [BLOCK_BYTES + MAX_READ_BYTES, BLOCK_BYTES + 2 * MAX_READ_BYTES],
+    [BLOCK_BYTES + 2 * MAX_READ_BYTES, SIZE],
   ]);
 });
 
@@ -71,6 +73,7 @@ test("reading elsewhere and at the end of the file", () => {
     [7, 3],
     [BLOCK_BYTES - 1, 2],
     [3, BLOCK_BYTES],
+    [5, MAX_READ_BYTES + 1],
     [SIZE, 4],
   ]) {
     assert.ok(

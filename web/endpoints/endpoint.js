@@ -47,6 +47,11 @@ import { LocalEndpoint } from "./local.js";
 export const Endpoint = Object.freeze({
   /**
    * A model that runs in this browser, in a worker of its own.
+   *
+   * When the browser ends that worker, for instance for want of memory, unfinished runs and `client.add`
+   * reject with worker_crashed. The page learns of it through a Web Lock; on an insecure origin (http,
+   * other than localhost) browsers have none, and what is unfinished then stays so until `client.remove`,
+   * or the `signal` of `client.add`, ends it: there an application needs a time limit of its own.
    * @param {LocalOptions} options
    * @returns {LocalEndpoint}
    * @throws {HeadraceError} invalid_option

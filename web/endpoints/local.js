@@ -17,7 +17,8 @@ import { LocalSession } from "./local_session.js";
  * @property {string | URL | File | Blob} model a GGUF file, or its address (relative to the page)
  * @property {"auto" | "cpu" | "webgpu"} [backend] default "auto"
  * @property {"auto" | "st" | "mt"} [artifact] default "auto": multi-thread where the page allows it
- * @property {number} [threads] default 0: up to 4, and never more than the browser offers
+ * @property {number} [threads] default 0: up to 4, as many as the browser offers; more than it offers is
+ *   refused with environment_unsupported
  * @property {{size?: number, slots?: number}} [context] tokens of context, and requests at a time
  * @property {(progress: Progress) => void} [onProgress] called at most ten times a second per phase
  * @property {AbortSignal} [signal] cancels the download and the load

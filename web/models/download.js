@@ -1,7 +1,7 @@
 // Streams a model from a URL into a Blob, which a browser may keep on disk rather than in memory.
 //
 // Counterpart: worker/model_source.js, which asks for it. Not a store: nothing is kept or continued after
-// the call, and a transfer that breaks off is an error.
+// the call, and a transfer that breaks off is an error. Cancelled by ending the worker it runs in.
 
 import { HeadraceError } from "../errors.js";
 import { SNIFF_BYTES, requireGguf } from "./gguf.js";
@@ -13,7 +13,6 @@ const FOLD_BYTES = 32 * 1024 * 1024;
  * @typedef {object} DownloadOptions
  * @property {(loaded: number, total: number | null) => void} [onProgress] bytes so far and in all; `total`
  *   is null when the server does not tell. Called for every chunk.
- * @property {AbortSignal} [signal]
  */
 
 /**
@@ -21,16 +20,16 @@ const FOLD_BYTES = 32 * 1024 * 1024;
  * @param {DownloadOptions} [options]
  * @returns {Promise<Blob>}
  * @throws {HeadraceError} download_failed (no answer, an HTTP error, a cut connection), model_truncated,
- *   model_invalid (recognised from the first bytes, before the rest is fetched), cancelled
+ *   model_invalid (recognised from the first bytes, before the rest is fetched)
  */
 export async function download(url, options = {}) {
   const name = nameInMessages(url);
   /** @type {Response} */
   let response;
   try {
-    response = await fetch(url, { signal: options.signal ?? null });
+    response = await fetch(url);
   } catch (error) {
-    throw transferError(name, "could not be reached", error, options.signal);
+    throw HeadraceError.from(error, "download_failed", `${name} could not be reached`);
   }
   if (!response.ok) {
     await response.body?.cancel();
@@ -53,14 +52,14 @@ export async function download(url, options = {}) {
  * @param {DownloadOptions} [options]
  * @returns {Promise<Blob>}
  */
-export async function readModel(response, name, { onProgress, signal } = {}) {
+export async function readModel(response, name, { onProgress } = {}) {
   const total = announcedBytes(response.headers);
   const reader = (response.body ?? new Blob().stream()).getReader();
   const parts = new BlobParts();
   try {
     for (let checked = false; ;) {
       const { done, value } = await reader.read().catch((error) => {
-        throw transferError(name, `broke off after ${parts.bytes} bytes`, error, signal);
+        throw HeadraceError.from(error, "download_failed", `${name} broke off after ${parts.bytes} bytes`);
       });
       if (value) parts.add(value);
       if (!checked && (done || parts.bytes >= SNIFF_BYTES)) {
@@ -118,19 +117,6 @@ function announcedBytes(headers) {
   const length = headers.get("content-length");
   const encoding = headers.get("content-encoding") ?? "identity";
   return length !== null && encoding === "identity" && /^\d+$/.test(length) ? Number(length) : null;
-}
-
-/**
- * @param {string} name
- * @param {string} what
- * @param {unknown} error
- * @param {AbortSignal | undefined} signal
- */
-function transferError(name, what, error, signal) {
-  if (signal?.aborted) {
-    return new HeadraceError("cancelled", `the download of ${name} was cancelled`, { cause: signal.reason });
-  }
-  return HeadraceError.from(error, "download_failed", `${name} ${what}`);
 }
 
 /**

@@ -15,6 +15,7 @@ function element(id, kind) {
 }
 
 const page = {
+  chooser: element("chooser", HTMLDetailsElement),
   chooserTitle: element("chooser-title", HTMLElement),
   demo: element("demo", HTMLButtonElement),
   file: element("file", HTMLInputElement),
@@ -55,6 +56,7 @@ async function loadModel(model) {
   try {
     if (client.list().length > 0) await client.remove(MODEL_ID);
     page.facts.hidden = page.composer.hidden = true;
+    page.chooserTitle.textContent = "Choose a model";
     startConversation();
     await client.add(MODEL_ID, Endpoint.local({ model, onProgress: showProgress, signal: load.signal }));
     showFacts(client.capabilities(MODEL_ID));
@@ -95,6 +97,7 @@ function showProgress({ phase, loaded, total }) {
 function showFacts({ model, artifact, threads, backend, reasons }) {
   const engine = artifact === "mt" ? `${threads} ${threads === 1 ? "thread" : "threads"}` : "single thread";
   page.chooserTitle.textContent = "Choose another model";
+  page.chooser.open = false;
   page.summary.textContent =
     `${model.name || "This model"}: ${model.architecture}, ` +
     `${millions(model.parameters)} parameters, ${megabytes(model.bytes)}. ` +

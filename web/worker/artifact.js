@@ -7,9 +7,10 @@ import { HeadraceError } from "../errors.js";
 /**
  * @typedef {{abiVersion: number, build: string,
  *   artifacts: Record<string, {glue: string, wasm: string, bytes: number}>}} Manifest
+ * glue and wasm are paths from the manifest's folder; the build's name is part of them
  */
 
-/** @typedef {{glue: string, wasm: string}} ArtifactAddresses absolute, with the build as `?v=` */
+/** @typedef {{glue: string, wasm: string}} ArtifactAddresses absolute */
 
 /**
  * @param {string} artifactsUrl the folder of manifest.json, with a slash at its end
@@ -32,13 +33,10 @@ export async function findArtifact(artifactsUrl, artifact, abiVersion) {
       },
     );
   }
-  /** @param {string} file */
-  const address = (file) => {
-    const url = new URL(file, artifactsUrl);
-    url.searchParams.set("v", manifest.build);
-    return url.href;
+  return {
+    glue: new URL(files.glue, artifactsUrl).href,
+    wasm: new URL(files.wasm, artifactsUrl).href,
   };
-  return { glue: address(files.glue), wasm: address(files.wasm) };
 }
 
 /**

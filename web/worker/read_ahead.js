@@ -6,6 +6,9 @@
 /** Small enough to waste little when the next read is elsewhere, large enough to be read fast. */
 export const BLOCK_BYTES = 2 * 1024 * 1024;
 
+/** The most one read holds in the heap, however large the tensor; whoever wants more comes again. */
+export const MAX_READ_BYTES = 8 * 1024 * 1024;
+
 /**
  * A part of the Blob, read already. It may be shorter than what was asked for, as a read of a file may.
  * @typedef {{size: number, bytes: ArrayBuffer}} Chunk
@@ -39,7 +42,10 @@ export class ReadAhead {
   slice(start, end) {
     let offset = start - this.#blockStart;
     if (offset < 0 || offset >= this.#block.byteLength) {
-      if (end - start >= BLOCK_BYTES) return chunk(this.#read(this.#blob.slice(start, end)));
+      if (end - start >= BLOCK_BYTES) {
+        const part = this.#blob.slice(start, Math.min(end, start + MAX_READ_BYTES));
+        return chunk(this.#read(part));
+      }
       this.#block = this.#read(this.#blob.slice(start, start + BLOCK_BYTES));
       this.#blockStart = start;
       offset = 0;
