@@ -223,6 +223,20 @@ def contradictory(path: Path) -> Gguf:
     return gguf
 
 
+def unsound() -> Gguf:
+    """A model that loads, and in whose first forward pass every compute thread of ggml gives up.
+
+    Its rope dimensions do not fit its heads, which this architecture's graph does not check.
+    """
+    gguf = parrot([b"a", b"b", b"c"])
+    named = {key.replace("llama.", "nanbeige."): value for key, value in gguf.metadata.items()}
+    gguf.metadata = named | {
+        "general.architecture": Value(STRING, "nanbeige"),
+        "nanbeige.rope.dimension_count": Value(UINT32, 64),
+    }
+    return gguf
+
+
 def spell_bytes(text: str) -> list[bytes]:
     """A cycle for `parrot` in which every byte of `text` is a token of its own."""
     return [bytes([value]) for value in text.encode()]

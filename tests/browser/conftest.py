@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from headrace.server import background_server, create_app
-from tests.gguf_builder import contradictory, parrot, spell_bytes
+from tests.gguf_builder import contradictory, parrot, spell_bytes, unsound
 
 SETUP = """async () => {
   Object.assign(globalThis, await import("/headrace/index.js"));
@@ -73,6 +73,7 @@ def model_files(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> M
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     parrot([b"a", b"b", b"c"], template=template).write(folder / "abc.gguf")
     contradictory(tiny_model).write(folder / "contradictory.gguf")
+    unsound().write(folder / "unsound.gguf")
     parrot(spell_bytes("😀語ж"), template=template).write(folder / "mixed.gguf")
     return {"tiny.gguf": tiny_model} | {path.name: path for path in folder.iterdir()}
 

@@ -222,3 +222,21 @@ def test_an_assertion_of_ggml_is_an_error_and_the_page_goes_on(open_tab: OpenTab
     assert error["code"] == "engine_aborted"
     assert "GGML_ASSERT" in error["message"]
     assert_client_usable(tab)
+
+
+ASK_UNSOUND = """async (options) => {
+  const model = await client.add("unsound", Endpoint.local({ model: "/models/unsound.gguf", ...options }));
+  return told(client.query(model, "Hi").response);
+}"""
+
+
+@pytest.mark.parametrize(("artifact", "threads"), [("st", 1), ("mt", 1), ("mt", 2)])
+def test_an_assertion_in_a_forward_pass_is_an_error_and_the_page_goes_on(
+    open_tab: OpenTab, artifact: str, threads: int
+) -> None:
+    """With two threads, the one that gives up may be a worker of the engine's worker."""
+    tab = open_tab()
+    error = refusal(tab, ASK_UNSOUND, {"artifact": artifact, "threads": threads})
+    assert error["code"] == "engine_aborted"
+    assert "GGML_ASSERT" in error["message"]
+    assert_client_usable(tab)

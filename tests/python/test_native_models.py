@@ -22,6 +22,7 @@ from tests.gguf_builder import (
     embedder,
     parrot,
     read_gguf,
+    unsound,
 )
 from tests.python.conftest import OpenEngine
 
@@ -262,3 +263,23 @@ def test_the_end_marker_written_out_in_letters_is_text(open_engine: OpenEngine) 
     result = engine.chat(HELLO, GREEDY).result()
     assert result.text == "x<|end|>y"
     assert result.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_assertion_in_a_forward_pass_ends_its_requests_and_no_other_engine(
+    open_engine: OpenEngine, tiny_model: Path, threads: int
+) -> None:
+    sound = open_engine(tiny_model)
+    running = sound.chat(HELLO, GREEDY)
+    broken = open_engine(unsound(), threads=threads)
+    runs = [broken.query("Hi", GREEDY), broken.query("Ho", GREEDY)]
+    for run in runs:
+        with pytest.raises(HeadraceError) as caught:
+            run.result()
+        assert caught.value.code == "engine_aborted"
+        assert "GGML_ASSERT" in caught.value.message
+    with pytest.raises(HeadraceError) as refused:
+        broken.query("Hey", GREEDY)
+    assert refused.value.code in ("engine_aborted", "engine_closed")
+    broken.close()
+    assert running.result().finish_reason == "stop"
