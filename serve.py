@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -30,6 +31,8 @@ REFUSED = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Builds what is missing, then serves or asks. Returns the exit status."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     grammar = parser()
     arguments = grammar.parse_args(argv)
     if problem := refusal(arguments):
@@ -88,7 +91,9 @@ def run(arguments: argparse.Namespace, workspace: Workspace) -> int:
     except HeadraceError as error:
         print(f"error: {error.message} ({error.code})", file=sys.stderr)
         return 1
-    print(json.dumps(result, ensure_ascii=False, indent=2) if arguments.json else "")
+    # Python's own escapes are no JSON: where characters could need some, JSON's are written.
+    unicode = getattr(sys.stdout, "encoding", None) == "utf-8"
+    print(json.dumps(result, ensure_ascii=not unicode, indent=2) if arguments.json else "", flush=True)
     if not result["text"]:
         print("error: the model ended its answer before the first word", file=sys.stderr)
         return 1
@@ -164,6 +169,11 @@ def operation(arguments: argparse.Namespace) -> Literal["chat", "query"] | None:
 def refusal(arguments: argparse.Namespace) -> str | None:
     """Why a command line that can be parsed cannot be carried out, in one sentence; None if it can."""
     asked = operation(arguments)
+    for flag in ("ask", "complete", "model", "host"):
+        if not is_utf8(getattr(arguments, flag) or ""):
+            return f"--{flag} has bytes that are not UTF-8"
+    if arguments.host == "":
+        return "--host needs an address that is not empty"
     if asked is None:
         for flag in ("json", "threads", "artifact", "max_tokens", "temperature", "seed"):
             value = getattr(arguments, flag)
@@ -186,23 +196,48 @@ def model_refusal(model: str | None, asking: bool) -> str | None:
     """Why a --model cannot be used; None if it can be tried."""
     if model is None:
         return None
+    if not model:
+        return "--model needs a file or an address"
     if is_url(model):
-        return None if asking else "--model URL goes with --ask or --complete; the playground takes any file"
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return f"--model {model} is a folder; name a GGUF file in it"
-    if not path.is_file():
-        return f"--model {model}: there is no such file"
+        if not asking:
+            return "--model URL goes with --ask or --complete; the playground takes any file"
+        return None if has_host(model) else f"--model {model} is not an address that can be fetched"
     try:
+        path = Path(model).expanduser()
+        if path.is_dir():
+            return f"--model {model} is a folder; name a GGUF file in it"
+        if not path.is_file():
+            return f"--model {model}: there is no such file"
         path.open("rb").close()
     except OSError as error:
         return f"--model {model} cannot be read: {error.strerror}"
+    except RuntimeError:
+        return f"--model {model}: there is no such user"
     return None
 
 
 def is_url(model: str) -> bool:
     """Whether --model names an address rather than a file."""
-    return urlsplit(model).scheme in ("http", "https")
+    scheme, colon, _ = model.partition(":")
+    return bool(colon) and scheme.lower() in ("http", "https")
+
+
+def has_host(url: str) -> bool:
+    """Whether an address names a host, and a port that there can be, if any."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def is_utf8(text: str) -> bool:
+    """Whether an argument's bytes were UTF-8; Python keeps others as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def served_models(model: str | None, demo_model: Path) -> dict[str, Path]:

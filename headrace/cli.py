@@ -6,8 +6,10 @@ Counterpart: `serve.py --ask`, which does the same in a browser. Not for develop
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,28 @@ from headrace.native import Engine, describe
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command with `arguments` (default: the process's); returns the exit code."""
-    parsed = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        command: int = parsed.command(parsed)
-        return command
+        try:
+            parsed = _parser().parse_args(arguments)
+            command: int = parsed.command(parsed)
+            return command
+        finally:
+            # Here rather than at the interpreter's exit, where a failure could only be printed.
+            print(end="", flush=True)
     except HeadraceError as error:
         print(f"headrace: {error.message} [{error.code}]", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        # Whoever closes a pipe has read enough and knows.
+        if not isinstance(error, BrokenPipeError):
+            print(f"headrace: {error.strerror or error}", file=sys.stderr)
+        # What is still buffered goes nowhere, or the interpreter would fail over it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +81,7 @@ def _run(parsed: argparse.Namespace) -> int:
         else:
             run = engine.chat([{"role": "user", "content": parsed.chat}], options)
         if parsed.json:
-            print(json.dumps(run.result().record, ensure_ascii=False, indent=2))
+            _print_json(run.result().record)
         else:
             for batch in run:
                 print(batch.text, end="", flush=True)
@@ -77,7 +92,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _describe(parsed: argparse.Namespace) -> int:
     declarations = describe()
     if parsed.json:
-        print(json.dumps(declarations, ensure_ascii=False, indent=2))
+        _print_json(declarations)
         return 0
     build = ", ".join(f"{name} {value}" for name, value in declarations["build"].items())
     print(f"ABI version {declarations['abiVersion']}; {build}\n")
@@ -106,6 +121,12 @@ def _range(option: dict[str, Any]) -> str:
     whole = option["type"] != "number"
     minimum, maximum = (int(end) if whole else f"{end:g}" for end in (option["minimum"], option["maximum"]))
     return f"{minimum} to {maximum}"
+
+
+def _print_json(record: Mapping[str, Any]) -> None:
+    # Python's own escapes are no JSON: where characters could need some, JSON's are written.
+    unicode = getattr(sys.stdout, "encoding", None) == "utf-8"
+    print(json.dumps(record, ensure_ascii=not unicode, indent=2))
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -22,6 +22,7 @@ ErrorCode = Literal[
     "model_invalid",
     "model_not_found",
     "model_truncated",
+    "numeric_fault",
     "out_of_memory",
     "template_missing",
     "template_rejected",

@@ -9,8 +9,9 @@ import ctypes
 import json
 import os
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -125,7 +126,7 @@ class Run:
                     yield self._batches.popleft()
                 if self.finished:
                     break
-                self._engine.tick()
+                self._advance()
         finally:
             self.cancel()
         if self._error:
@@ -134,7 +135,7 @@ class Run:
     def result(self) -> Result:
         """Waits for the end. Raises the `HeadraceError` the request ended with, if it failed."""
         while not self.finished:
-            self._engine.tick()
+            self._advance()
         if self._error:
             raise self._error
         assert self._result is not None
@@ -143,6 +144,11 @@ class Run:
     def cancel(self) -> None:
         """Ends the request at the next tick; without effect once it has ended."""
         self._engine.cancel(self)
+
+    def _advance(self) -> None:
+        # An engine without work never ends this request: waiting on would be for ever.
+        if self._engine.tick() == 0 and not self.finished:
+            raise HeadraceError("internal", "the engine has no work left, but this request has not ended")
 
     def _receive(self, event: Mapping[str, Any]) -> None:
         match event["type"]:
@@ -163,7 +169,9 @@ class Engine:
     `model` is the path of a GGUF file. `options` are the load options of `describe()` in snake_case
     (default: the engine's defaults). `on_progress` is told the loaded fraction, 0 to 1; an exception
     raised in it ends the load and reaches the caller. Raises `HeadraceError` if the model can't be
-    loaded. Belongs to the thread that created it; close it, or use it as a context manager.
+    loaded. The file is mapped into memory and must not be shortened while the engine lives: what is
+    then missing ends the process. Belongs to the thread that created it; close it, or use it as a
+    context manager. One that is dropped unclosed is freed with its last reference.
 
     After loading, `model` holds the model's facts and `options` the load options in force.
     """
@@ -187,19 +195,24 @@ class Engine:
         self._handle: int | None = self._library.hr_engine_create()
         if not self._handle:
             raise HeadraceError("out_of_memory", "there is no memory for an engine")
+        self._free = weakref.finalize(self, self._library.hr_engine_free, self._handle)
+        # At exit the memory goes with the process, while a daemon thread may still be in a tick.
+        self._free.atexit = False
         try:
-            self._load(model, options or {}, on_progress)
+            self._load(model, options, on_progress)
         except BaseException:
             self.close()
             raise
 
     def query(self, prompt: str, options: Mapping[str, object] | None = None) -> Run:
         """Continues `prompt` as it is, without a template. `options` are request options in snake_case."""
-        return self._submit("query", {"prompt": prompt}, options or {})
+        return self._submit("query", {"prompt": prompt}, options)
 
     def chat(self, messages: Sequence[Message], options: Mapping[str, object] | None = None) -> Run:
         """Answers a conversation, laid out by the model's own chat template."""
-        return self._submit("chat", {"messages": list(messages)}, options or {})
+        if not isinstance(messages, Iterable):
+            raise HeadraceError("invalid_request", f"messages is a list of turns, not {_kind(messages)}")
+        return self._submit("chat", {"messages": list(messages)}, options)
 
     def cancel(self, run: Run) -> None:
         """Ends `run` at the next tick with the finish reason `cancelled`; too late or twice is no error."""
@@ -223,7 +236,7 @@ class Engine:
         """Frees the model. Unfinished runs end with the error `engine_closed`; closing twice is no error."""
         if self._handle:
             self._check_thread()
-            self._library.hr_engine_free(self._handle)
+            self._free()
             self._handle = None
             self._fail(HeadraceError("engine_closed", "the engine was closed"))
 
@@ -248,7 +261,10 @@ class Engine:
             raise HeadraceError("invalid_request", "an engine may only be used by the thread that created it")
 
     def _load(
-        self, model: str | Path, options: Mapping[str, object], on_progress: Callable[[float], object] | None
+        self,
+        model: str | Path,
+        options: Mapping[str, object] | None,
+        on_progress: Callable[[float], object] | None,
     ) -> None:
         interruption: list[BaseException] = []
 
@@ -261,7 +277,7 @@ class Engine:
                 interruption.append(error)
             return 0 if interruption else 1
 
-        command = _encode({"model": str(model), "options": encode_names(options)})
+        command = _encode({"model": _path_text(model), "options": _wire_options(options)})
         self._library.hr_engine_load(self._use(), command, len(command), ProgressFunction(progress), None)
         self._drain()
         if interruption:
@@ -270,11 +286,11 @@ class Engine:
             raise self._failure
 
     def _submit(
-        self, operation: Operation, fields: Mapping[str, object], options: Mapping[str, object]
+        self, operation: Operation, fields: Mapping[str, object], options: Mapping[str, object] | None
     ) -> Run:
         handle = self._use()
         run = Run(self, self._last_id + 1)
-        command = _encode({"id": run.id, "operation": operation, **fields, "options": encode_names(options)})
+        command = _encode({"id": run.id, "operation": operation, **fields, "options": _wire_options(options)})
         self._last_id = run.id
         self._runs[run.id] = run
         self._library.hr_engine_submit(handle, command, len(command))
@@ -295,8 +311,9 @@ class Engine:
                 case "engine_failed":
                     self._fail(HeadraceError.from_wire(event["error"]))
                 case _:
+                    # Id 0: the submission just made could not be read as far as its id.
                     # A run that an engine_failed before this event has ended is not listed any more.
-                    if run := self._runs.get(event["id"]):
+                    if run := self._runs.get(event["id"] or self._last_id):
                         run._receive(event)
                         if run.finished:
                             del self._runs[run.id]
@@ -313,3 +330,35 @@ def _encode(command: Mapping[str, object]) -> bytes:
         return json.dumps(command, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise HeadraceError("invalid_request", f"this is not JSON: {error}", cause=error) from error
+    except RecursionError as error:
+        raise HeadraceError("invalid_request", "this is nested too deep for JSON", cause=error) from error
+
+
+def _wire_options(options: Mapping[str, object] | None) -> dict[str, object]:
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise HeadraceError("invalid_request", f"options is a mapping of names to values, not {_kind(options)}")
+    for name in options:
+        if not isinstance(name, str):
+            raise HeadraceError(
+                "invalid_option", f"an option's name is a string, not {_kind(name)}", {"option": repr(name)}
+            )
+    return encode_names(options)
+
+
+def _path_text(model: str | Path) -> str:
+    """A model's path as the engine reads it; the C side would take another file for one with a NUL."""
+    path = str(model)
+    if "\0" in path:
+        raise HeadraceError("model_not_found", f"there is no file at {path!r}: a path cannot hold a NUL")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        message = f"the model's path {path!r} is not UTF-8, rename it to be opened"
+        raise HeadraceError("model_not_found", message, cause=error) from error
+    return path
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

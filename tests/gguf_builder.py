@@ -64,8 +64,8 @@ class Gguf:
     metadata: dict[str, Value] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
 
-    def write(self, path: Path) -> Path:
-        """Writes the file and returns `path`."""
+    def write(self, path: Path, *, alignment: int = ALIGNMENT) -> Path:
+        """Writes the file and returns `path`. Another alignment also needs `general.alignment`."""
         header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(self.tensors), len(self.metadata)))
         for key, value in self.metadata.items():
             header += _string(key) + struct.pack("<I", value.kind) + _encode(value)
@@ -74,8 +74,9 @@ class Gguf:
             header += _string(tensor.name) + struct.pack("<I", len(tensor.shape))
             header += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
             header += struct.pack("<IQ", tensor.kind, offset)
-            offset += len(_padded(tensor.data))
-        path.write_bytes(_padded(bytes(header)) + b"".join(_padded(tensor.data) for tensor in self.tensors))
+            offset += len(_padded(tensor.data, alignment))
+        parts = [bytes(header), *(tensor.data for tensor in self.tensors)]
+        path.write_bytes(b"".join(_padded(part, alignment) for part in parts))
         return path
 
 
@@ -223,6 +224,15 @@ def contradictory(path: Path) -> Gguf:
     return gguf
 
 
+def not_a_number() -> Gguf:
+    """A model that loads and computes, and whose logits are NaN."""
+    gguf = parrot([b"a", b"b", b"c"])
+    for tensor in gguf.tensors:
+        if tensor.name == "output_norm.weight":
+            tensor.data = b"\xff" * len(tensor.data)
+    return gguf
+
+
 def unsound() -> Gguf:
     """A model that loads, and in whose first forward pass every compute thread of ggml gives up.
 
@@ -284,8 +294,8 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(text.encode())) + text.encode()
 
 
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % ALIGNMENT)
+def _padded(data: bytes, alignment: int) -> bytes:
+    return data + bytes(-len(data) % alignment)
 
 
 def _matrix(columns: int, rows: int, entries: Mapping[tuple[int, int], float]) -> bytes:

@@ -13,6 +13,15 @@ json plain_number(double number) {
     return whole ? json(static_cast<int64_t>(number)) : json(number);
 }
 
+std::string brief(const json & value) {
+    if (value.is_structured()) {
+        return value.is_array() ? "a list" : "an object"; // may be nested deeper than a dump could follow
+    }
+    constexpr size_t  longest = 60;
+    const std::string text    = value.dump(-1, ' ', /*ensure_ascii*/ true, json::error_handler_t::replace);
+    return text.size() <= longest ? text : text.substr(0, longest) + "…";
+}
+
 namespace {
 
 [[noreturn]] void refuse(const std::string & option, const std::string & why) {
@@ -38,7 +47,7 @@ template <class Options> struct Reader {
     void operator()(int64_t Options::* member) const {
         const bool whole = value.is_number() && std::floor(value.get<double>()) == value.get<double>();
         if (!whole) {
-            refuse(declared.name, "must be a whole number, not " + value.dump());
+            refuse(declared.name, "must be a whole number, not " + brief(value));
         }
         check_range(declared, value.get<double>());
         into.*member = static_cast<int64_t>(value.get<double>());
@@ -46,7 +55,7 @@ template <class Options> struct Reader {
 
     void operator()(double Options::* member) const {
         if (!value.is_number()) {
-            refuse(declared.name, "must be a number, not " + value.dump());
+            refuse(declared.name, "must be a number, not " + brief(value));
         }
         check_range(declared, value.get<double>());
         into.*member = value.get<double>();
@@ -57,7 +66,7 @@ template <class Options> struct Reader {
             value.is_array() &&
             std::all_of(value.begin(), value.end(), [](const json & item) { return item.is_string(); });
         if (!strings) {
-            refuse(declared.name, "must be a list of strings, not " + value.dump());
+            refuse(declared.name, "must be a list of strings, not " + brief(value));
         }
         if (static_cast<double>(value.size()) > declared.maximum) {
             refuse(declared.name, "may hold at most " + plain(declared.maximum) + " strings");
@@ -80,7 +89,7 @@ Options read(const json & given, std::span<const OptionDeclaration<Options>> dec
             std::find_if(declarations.begin(), declarations.end(),
                          [&](const auto & declaration) { return declaration.name == name; });
         if (declared == declarations.end()) {
-            refuse(name, "is not an option");
+            refuse(name.substr(0, 60), "is not an option");
         }
         std::visit(Reader<Options>{*declared, value, options}, declared->member);
     }

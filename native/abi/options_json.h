@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <string>
+
 namespace headrace {
 
 // Throws Error (invalid_option), naming the option, for one that is unknown, mistyped or out of range.
@@ -15,6 +17,9 @@ GenerationOptions read_generation_options(const nlohmann::json & json);
 // Every option with its value.
 nlohmann::json write_options(const LoadOptions & options);
 nlohmann::json write_options(const GenerationOptions & options);
+
+// A value for a message to people: short, whatever it is.
+std::string brief(const nlohmann::json & value);
 
 // A number as people write it: without a fraction when it has none.
 nlohmann::json plain_number(double number);

@@ -25,7 +25,7 @@ void allow_only(const std::string & what, const json & object,
                 std::initializer_list<std::string_view> names) {
     for (const auto & [name, value] : object.items()) {
         if (std::find(names.begin(), names.end(), name) == names.end()) {
-            malformed(what + " has an unknown field " + name);
+            malformed(what + " has an unknown field " + brief(name));
         }
     }
 }
@@ -87,7 +87,7 @@ Operation read_operation(const json & command) {
             return static_cast<Operation>(i);
         }
     }
-    throw Error(ErrorCode::unsupported_operation, "this engine cannot " + name);
+    throw Error(ErrorCode::unsupported_operation, "this engine cannot " + brief(name));
 }
 
 } // namespace

@@ -40,11 +40,19 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
 
 int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
     const double before = now_ms();
-    with_abort_guard([&] {
-        model_   = std::make_unique<Model>(path, host_.memory_map, progress);
-        options  = resolve(options, host_, model_->info());
-        decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
-    });
+    try {
+        with_abort_guard([&] {
+            model_   = std::make_unique<Model>(path, host_.memory_map, progress);
+            options  = resolve(options, host_, model_->info());
+            decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
+        });
+    } catch (const Error & error) {
+        if (error.code != ErrorCode::engine_aborted) {
+            throw;
+        }
+        // Nothing has been computed yet: what failed is a check of what the file says.
+        throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
+    }
     scheduler_ =
         std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
                                     static_cast<size_t>(options.batch_size));

@@ -22,6 +22,7 @@ namespace headrace {
     X(model_invalid, "the file is not a GGUF model that can be run; the message says why")                   \
     X(model_truncated, "the file ends before its tensors do; detail has the expected and actual bytes")      \
     X(out_of_memory, "the model or its context does not fit into memory")                                    \
+    X(numeric_fault, "the model computed something that is no number; detail has the figures")               \
     X(context_overflow, "the prompt does not fit into the context; detail has both sizes")                   \
     X(template_missing, "chat was asked of a model that carries no chat template")                           \
     X(template_rejected, "the model's chat template refuses these messages; the message is its own")         \

@@ -43,11 +43,12 @@ static llama_model_ptr load(const std::string & path, bool memory_map, const Loa
 Model::Model(const std::string & path, bool memory_map, const LoadProgress & progress) {
     static std::once_flag initialised;
     std::call_once(initialised, llama_backend_init);
-    check_model_file(path);
-    model_            = load(path, memory_map, progress);
-    vocabulary_       = llama_model_get_vocab(model_.get());
-    const bool causal = llama_model_has_decoder(model_.get()) && !llama_model_has_encoder(model_.get()) &&
-                        !llama_model_is_diffusion(model_.get());
+    // ggml wants tensors at multiples of 32 bytes; a file that is mapped has them where it has them.
+    const bool aligned = check_model_file(path) % 32 == 0;
+    model_             = load(path, memory_map && aligned, progress);
+    vocabulary_        = llama_model_get_vocab(model_.get());
+    const bool causal  = llama_model_has_decoder(model_.get()) && !llama_model_has_encoder(model_.get()) &&
+                         !llama_model_is_diffusion(model_.get());
     if (!causal || llama_vocab_n_tokens(vocabulary_) == 0) {
         throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);
     }

@@ -110,7 +110,7 @@ void check_shape(const gguf_context * gguf) {
 
 } // namespace
 
-void check_model_file(const std::string & path) {
+size_t check_model_file(const std::string & path) {
     std::error_code failure;
     if (!std::filesystem::exists(path, failure)) {
         throw Error(ErrorCode::model_not_found, "there is no file " + path);
@@ -134,6 +134,7 @@ void check_model_file(const std::string & path) {
     }
     check_tensors_are_there(gguf.get(), file_bytes);
     check_shape(gguf.get());
+    return gguf_get_alignment(gguf.get());
 }
 
 } // namespace headrace

@@ -4,6 +4,8 @@
 #include "engine/error.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace headrace {
 
@@ -42,7 +44,25 @@ Sampler::Sampler(const GenerationOptions & options, size_t vocabulary_size, std:
     }
 }
 
+// -inf is a way to forbid a token; NaN, or a likeliest token without a finite logit, is a broken computation.
+static void check_numbers(std::span<const float> logits) {
+    size_t not_numbers = 0;
+    float  largest     = -std::numeric_limits<float>::infinity();
+    for (const float logit : logits) {
+        not_numbers += std::isnan(logit) ? 1 : 0;
+        largest = std::max(largest, logit);
+    }
+    if (not_numbers > 0 || !std::isfinite(largest)) {
+        throw Error(ErrorCode::numeric_fault,
+                    "the model computed nonsense: " + std::to_string(not_numbers) + " of " +
+                        std::to_string(logits.size()) + " logits are not numbers",
+                    {{"notNumbers", static_cast<double>(not_numbers)},
+                     {"logits", static_cast<double>(logits.size())}});
+    }
+}
+
 Token Sampler::sample(std::span<const float> logits) {
+    check_numbers(logits);
     candidates_.resize(logits.size());
     for (size_t i = 0; i < logits.size(); i++) {
         candidates_[i] = {static_cast<Token>(i), logits[i], 0.0f};

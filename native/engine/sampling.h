@@ -18,7 +18,8 @@ class Sampler {
     // The options' seed is not negative: whoever wants a new one each time has drawn it already.
     Sampler(const GenerationOptions & options, size_t vocabulary_size, std::span<const Token> prompt);
 
-    // Chooses a token and takes note of it for the penalties.
+    // Chooses a token and takes note of it for the penalties. Throws Error (numeric_fault) when the logits
+    // cannot be those of a working model.
     Token sample(std::span<const float> logits);
 
   private:

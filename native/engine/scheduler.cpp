@@ -96,7 +96,14 @@ void Scheduler::sample(const BatchPlan & plan) {
         slot.computed++;
         if (contribution.wants_logits) {
             slot.phase = SlotPhase::decode;
-            take_token(contribution.slot, slot.sampler->sample(decoder_.logits(i)));
+            try {
+                take_token(contribution.slot, slot.sampler->sample(decoder_.logits(i)));
+            } catch (const Error & error) {
+                if (error.code != ErrorCode::numeric_fault) {
+                    throw;
+                }
+                fail(contribution.slot, error); // this request's trouble, not its neighbours'
+            }
         }
     }
 }
@@ -140,7 +147,17 @@ void Scheduler::finish(size_t index, FinishReason reason) {
     done.token_ids     = std::move(slot.output);
     events_.push_back(std::move(done));
 
-    slot = Slot{};
+    release(index);
+}
+
+void Scheduler::fail(size_t index, const Error & error) {
+    announce(slots_[index]);
+    events_.push_back(FailedEvent{slots_[index].request.id, error});
+    release(index);
+}
+
+void Scheduler::release(size_t index) {
+    slots_[index] = Slot{};
     occupied_ &= ~(uint64_t{1} << index);
     decoder_.clear_slot(index);
 }

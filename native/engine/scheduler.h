@@ -46,6 +46,8 @@ class Scheduler {
     void sample(const BatchPlan & plan);
     void take_token(size_t index, Token token);
     void finish(size_t index, FinishReason reason);
+    void fail(size_t index, const Error & error);
+    void release(size_t index);
     void announce(Slot & slot);
 
     Decoder &           decoder_;

@@ -7,6 +7,7 @@
 #include "engine/decoder.h"
 #include "engine/error.h"
 
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -14,6 +15,7 @@ namespace headrace {
 
 constexpr Token  FAKE_END        = 256;
 constexpr size_t FAKE_VOCABULARY = 257;
+constexpr Token  FAKE_NONSENSE   = -1; // from a test's Next: logits that are no numbers
 
 class FakeVocabulary : public Vocabulary {
   public:
@@ -40,7 +42,12 @@ class FakeDecoder : public Decoder {
             sequence.push_back(contribution.token);
             std::vector<float> row(FAKE_VOCABULARY, 0.0f);
             if (contribution.wants_logits) {
-                row[static_cast<size_t>(next_(sequence))] = 10.0f;
+                const Token next = next_(sequence);
+                if (next == FAKE_NONSENSE) {
+                    row.assign(row.size(), std::nanf(""));
+                } else {
+                    row[static_cast<size_t>(next)] = 10.0f;
+                }
             }
             logits_.push_back(std::move(row));
         }

@@ -196,6 +196,25 @@ TEST_CASE("scheduler: when the engine fails, running and queued requests fail wi
     }
 }
 
+TEST_CASE("scheduler: a request whose logits are no numbers fails, its neighbour goes on") {
+    Bench bench(
+        [](const std::vector<Token> & sequence) {
+            const bool broken = sequence.front() == 'n' && sequence.size() > 5;
+            return broken ? FAKE_NONSENSE : Token{'x'};
+        },
+        2);
+    auto nonsense   = request(1, 2, 20);
+    nonsense.prompt = {'n', 'n'};
+    bench.scheduler.submit(std::move(nonsense));
+    bench.scheduler.submit(request(2, 2, 20));
+    bench.run();
+    REQUIRE(bench.all<FailedEvent>(1).size() == 1);
+    CHECK(bench.all<FailedEvent>(1)[0].error.code == ErrorCode::numeric_fault);
+    CHECK(bench.streamed(1) == "xxxx");
+    CHECK(bench.all<DoneEvent>(2)[0].text == std::string(20, 'x'));
+    CHECK(bench.decoder.sequences.empty());
+}
+
 TEST_CASE("scheduler: the same seed gives the same text") {
     const auto flat = [](uint64_t seed) {
         Bench bench(

@@ -219,7 +219,7 @@ def test_an_artifact_that_is_a_page_is_refused(
 def test_an_assertion_of_ggml_is_an_error_and_the_page_goes_on(open_tab: OpenTab, artifact: str) -> None:
     tab = open_tab()
     error = refusal(tab, ADD, {"model": "/models/contradictory.gguf", "artifact": artifact})
-    assert error["code"] == "engine_aborted"
+    assert error["code"] == "model_invalid"
     assert "GGML_ASSERT" in error["message"]
     assert_client_usable(tab)
 

@@ -20,6 +20,7 @@ from tests.gguf_builder import (
     Value,
     contradictory,
     embedder,
+    not_a_number,
     parrot,
     read_gguf,
     unsound,
@@ -233,8 +234,9 @@ def test_an_assertion_of_ggml_is_an_error_and_the_process_goes_on(
 ) -> None:
     with pytest.raises(HeadraceError) as caught:
         open_engine(contradictory(tiny_model))
-    assert caught.value.code == "engine_aborted"
-    assert "src/models/" in caught.value.message
+    assert caught.value.code == "model_invalid"
+    assert "contradicts itself" in caught.value.message
+    assert "src/models/" in caught.value.message, "from llama.cpp's root on, not from this machine's"
     assert open_engine(tiny_model).chat(HELLO, GREEDY).result().finish_reason == "stop"
 
 
@@ -283,3 +285,23 @@ def test_an_assertion_in_a_forward_pass_ends_its_requests_and_no_other_engine(
     assert refused.value.code in ("engine_aborted", "engine_closed")
     broken.close()
     assert running.result().finish_reason == "stop"
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+def test_logits_that_are_no_numbers_are_an_error_not_an_answer(
+    open_engine: OpenEngine, temperature: float
+) -> None:
+    engine = open_engine(not_a_number())
+    for _ in range(2):
+        with pytest.raises(HeadraceError) as caught:
+            engine.query("Hi", {"temperature": temperature}).result()
+        assert caught.value.code == "numeric_fault"
+        assert caught.value.detail["notNumbers"] == caught.value.detail["logits"]
+
+
+@pytest.mark.parametrize("alignment", [8, 16])
+def test_a_file_of_a_small_alignment_answers(open_engine: OpenEngine, tmp_path: Path, alignment: int) -> None:
+    gguf = parrot(CYCLE)
+    gguf.metadata["general.alignment"] = Value(UINT32, alignment)
+    path = gguf.write(tmp_path / "aligned.gguf", alignment=alignment)
+    assert open_engine(path).query("x", GREEDY | {"max_tokens": 4}).result().text == "abca"

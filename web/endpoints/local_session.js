@@ -110,7 +110,7 @@ export class LocalSession {
   start(operation, input, options, feed) {
     if (this.#end) throw HeadraceError.fromWire(this.#end.toWire());
     const id = this.#nextRequestId++;
-    this.#submit(engineRequest(id, operation, input, options));
+    this.#send({ type: "submit", request: toJson(engineRequest(id, operation, input, options)) });
     this.#unfinished.set(id, feed);
     return () => {
       if (this.#unfinished.has(id)) this.#send({ type: "cancel", id });
@@ -131,15 +131,6 @@ export class LocalSession {
     await this.#closed.promise;
     clearTimeout(grace);
     this._worker.terminate();
-  }
-
-  /** @param {EngineRequest} request */
-  #submit(request) {
-    try {
-      this.#send({ type: "submit", request });
-    } catch (error) {
-      throw HeadraceError.from(error, "invalid_request", "the request cannot be sent to the engine");
-    }
   }
 
   /** @param {Command} command */
@@ -180,6 +171,8 @@ export class LocalSession {
         });
         break;
       case "failed":
+        // An id of 0 is of a command that the engine could not read: whose it was is not known.
+        if (event.id === 0) this.#finish(HeadraceError.fromWire(event.error));
         this.#take(event.id)?.fail(HeadraceError.fromWire(event.error));
         break;
       case "engine_failed":
@@ -272,6 +265,27 @@ function engineRequest(id, operation, input, options) {
       throw new HeadraceError("unsupported_operation", `a local endpoint cannot do "${operation}"`, {
         detail: { operation, operations: ["query", "chat"] },
       });
+  }
+}
+
+/**
+ * @param {EngineRequest} request
+ * @returns {string}
+ * @throws {HeadraceError} invalid_request, for what JSON has no form for: a BigInt, a circle, endless depth
+ */
+function toJson(request) {
+  const utf8 = new TextEncoder();
+  const text = new TextDecoder("utf-8", { ignoreBOM: true });
+  // Half a surrogate pair, as cutting a text by length leaves, is no character: it becomes U+FFFD.
+  const wellFormed = (/** @type {string} */ _key, /** @type {unknown} */ value) =>
+    typeof value === "string" ? text.decode(utf8.encode(value)) : value;
+  try {
+    return JSON.stringify(request, wellFormed);
+  } catch (error) {
+    const [reason] = String(error instanceof Error ? error.message : error).split("\n");
+    throw new HeadraceError("invalid_request", `the request cannot be written as JSON: ${reason}`, {
+      cause: error,
+    });
   }
 }
 

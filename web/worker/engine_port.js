@@ -10,7 +10,7 @@ import { ReadAhead } from "./read_ahead.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
 /** @import { Instance } from "./instance.js" */
-/** @import { EngineRequest, WorkerEvent } from "./protocol.js" */
+/** @import { WorkerEvent } from "./protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /** HR_ABI_VERSION of native/include/headrace.h. */
@@ -103,9 +103,9 @@ export class EnginePort {
     }
   }
 
-  /** @param {EngineRequest} request */
+  /** @param {string} request an EngineRequest as JSON */
   submit(request) {
-    this.#withText(JSON.stringify(request), (pointer, length) =>
+    this.#withText(request, (pointer, length) =>
       this.#call("hr_engine_submit", this.#engine, pointer, length),
     );
   }

@@ -30,8 +30,10 @@
  */
 
 /**
+ * A submitted request is an EngineRequest as JSON: what cannot be written as JSON is refused in the page,
+ * under the run it belongs to.
  * @typedef {OpenCommand
- *   | {type: "submit", request: EngineRequest}
+ *   | {type: "submit", request: string}
  *   | {type: "cancel", id: number}
  *   | {type: "close"}} Command
  */

@@ -3,7 +3,7 @@
 // Counterpart: the scheduler in native/engine, which does the work of a tick. Not where messages are
 // understood: engine_worker.js turns them into calls of this class.
 
-/** @import { EngineRequest, WorkerEvent } from "./protocol.js" */
+/** @import { WorkerEvent } from "./protocol.js" */
 /** @import { EnginePort } from "./engine_port.js" */
 
 /** How long a tick may run before cancel and submit are read: one frame, so that a stop feels immediate. */
@@ -30,7 +30,7 @@ export class TickLoop {
     this.#channel.port1.onmessage = () => this.#tick();
   }
 
-  /** @param {EngineRequest} request */
+  /** @param {string} request an EngineRequest as JSON */
   submit(request) {
     this.#command(() => this.#port.submit(request));
   }
