@@ -192,7 +192,7 @@ class Engine:
         self._runs: dict[int, Run] = {}
         self._last_id = 0
         self._failure: HeadraceError | None = None
-        self._handle: int | None = self._library.hr_engine_create()
+        self._handle: int = self._library.hr_engine_create()
         if not self._handle:
             raise HeadraceError("out_of_memory", "there is no memory for an engine")
         self._free = weakref.finalize(self, self._library.hr_engine_free, self._handle)
@@ -216,7 +216,8 @@ class Engine:
 
     def cancel(self, run: Run) -> None:
         """Ends `run` at the next tick with the finish reason `cancelled`; too late or twice is no error."""
-        if run.id in self._runs and self._handle:
+        # The collector may free an engine before it closes a loop over one of its runs.
+        if run.id in self._runs and self._free.alive:
             self._library.hr_engine_cancel(self._use(), run.id)
 
     def tick(self, budget_ms: float = 20.0) -> int:
@@ -234,10 +235,9 @@ class Engine:
 
     def close(self) -> None:
         """Frees the model. Unfinished runs end with the error `engine_closed`; closing twice is no error."""
-        if self._handle:
+        if self._free.alive:
             self._check_thread()
             self._free()
-            self._handle = None
             self._fail(HeadraceError("engine_closed", "the engine was closed"))
 
     def __enter__(self) -> "Engine":
@@ -252,7 +252,7 @@ class Engine:
         """The engine's handle, after making sure that it may be used here and now."""
         if self._failure:
             raise self._failure
-        assert self._handle is not None
+        assert self._free.alive
         self._check_thread()
         return self._handle
 
@@ -338,7 +338,9 @@ def _wire_options(options: Mapping[str, object] | None) -> dict[str, object]:
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise HeadraceError("invalid_request", f"options is a mapping of names to values, not {_kind(options)}")
+        raise HeadraceError(
+            "invalid_request", f"options is a mapping of names to values, not {_kind(options)}"
+        )
     for name in options:
         if not isinstance(name, str):
             raise HeadraceError(

@@ -44,6 +44,19 @@ def refused(*arguments: str) -> str | None:
         (["--model", "http://example.org/x.gguf"], "--model URL goes with"),
         (["--model", "/nonexistent.gguf"], "there is no such file"),
         (["--model", "/tmp"], "is a folder"),
+        (["--model", ""], "--model needs a file or an address"),
+        (["--model", "~no-such-user/x.gguf"], "there is no such user"),
+        (["--model", "x" * 300], "cannot be read: File name too long"),
+        (["--model", "http://["], "--model URL goes with"),
+        (["--ask", "x", "--model", "http://["], "is not an address"),
+        (["--ask", "x", "--model", "http:"], "is not an address"),
+        (["--ask", "x", "--model", "https:///x.gguf"], "is not an address"),
+        (["--ask", "x", "--model", "http://localhost:99999/x.gguf"], "is not an address"),
+        (["--ask", "x\udcff"], "--ask has bytes that are not UTF-8"),
+        (["--complete", "\udcff"], "--complete has bytes that are not UTF-8"),
+        (["--model", "\udcff.gguf"], "--model has bytes that are not UTF-8"),
+        (["--host", "\udcff"], "--host has bytes that are not UTF-8"),
+        (["--host", ""], "--host needs an address"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused_in_a_sentence(arguments: list[str], reason: str) -> None:
@@ -61,6 +74,7 @@ def test_what_cannot_be_carried_out_is_refused_in_a_sentence(arguments: list[str
         ["--ask", "x", "--artifact", "mt", "--threads", "2", "--json", "--port", "0"],
         ["--complete", " ", "--artifact", "st", "--threads", "1"],
         ["--ask", "x", "--model", "https://example.org/x.gguf"],
+        ["--ask", "x", "--model", "HTTPS://example.org:8443/x.gguf"],
         ["--model", __file__],
     ],
 )
@@ -96,6 +110,13 @@ def test_a_wrong_path_ends_at_once_without_a_build(workspace: Workspace, tmp_pat
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert ended.stderr == f"error: --model {tmp_path / 'absent.gguf'}: there is no such file\n"
+
+
+def test_bytes_that_are_no_text_end_at_once_without_a_build(workspace: Workspace) -> None:
+    argv: list[str | bytes] = [sys.executable, "-S", "serve.py", "--ask", b"caf\xe9"]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=workspace.root, timeout=20)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: --ask has bytes that are not UTF-8\n"
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, is_root: bool) -> None:

@@ -1,6 +1,7 @@
 """headrace/cli.py: the `headrace` command on the real engine."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,55 @@ def test_the_command_runs_as_a_module(tiny_model: Path, repo_root: Path) -> None
     answer = run("run", str(tiny_model), "--chat", "Hello!", "--temperature", "0")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert run("run", str(tiny_model)).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["describe"], ["describe", "--json"], ["--help"]])
+def test_output_that_cannot_be_written_is_no_traceback(repo_root: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "headrace", *arguments]
+    # Without a buffer, argparse itself passes over a failed write of its help.
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+
+    def run(output: int) -> tuple[int, str]:
+        ended = subprocess.run(
+            command,
+            cwd=repo_root,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        return ended.returncode, ended.stderr
+
+    unread, closed_pipe = os.pipe()
+    os.close(unread)
+    full_disk = os.open("/dev/full", os.O_WRONLY)
+    try:
+        assert run(closed_pipe) == (1, "")
+        assert run(full_disk) == (1, "headrace: No space left on device\n")
+    finally:
+        os.close(closed_pipe)
+        os.close(full_disk)
+
+
+def test_a_pipe_that_closes_ends_a_run(tiny_model: Path, repo_root: Path) -> None:
+    command = [sys.executable, "-m", "headrace", "run", str(tiny_model), "--chat", "Tell me a story."]
+    with subprocess.Popen(command, cwd=repo_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_characters_that_the_terminal_lacks_are_escaped(
+    tiny_model: Path, repo_root: Path, json_wanted: bool
+) -> None:
+    command = [sys.executable, "-m", "headrace", "describe", *(["--json"] if json_wanted else [])]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(command, cwd=repo_root, env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.isascii()
+    if json_wanted:
+        assert json.loads(ended.stdout)["abiVersion"]

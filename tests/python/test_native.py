@@ -4,7 +4,11 @@ Needs the native library. What the engine generates is in test_native_generation
 broken files in test_native_models.py.
 """
 
+import gc
+import subprocess
+import sys
 import threading
+import weakref
 from collections.abc import Mapping
 from ctypes.util import find_library as find_system_library
 from pathlib import Path
@@ -143,6 +147,8 @@ def test_an_unknown_option_is_refused_by_name(
 @pytest.mark.parametrize(
     "messages",
     [
+        None,
+        7,
         [],
         "Hello!",
         ["Hello!"],
@@ -267,6 +273,104 @@ def test_a_request_that_is_no_json_leaves_nothing_behind(engine: Engine) -> None
     assert caught.value.code == "invalid_request"
     assert not engine._runs
     assert hello(engine).result().text.startswith("Hello!")
+
+
+@pytest.mark.timeout(30)
+def test_a_number_that_the_engine_cannot_read_ends_its_request(engine: Engine) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        engine.query("x", {"max_tokens": 10**400}).result()
+    assert caught.value.code == "invalid_request"
+    assert not engine._runs
+    assert hello(engine).result().text.startswith("Hello!")
+
+
+@pytest.mark.timeout(30)
+def test_a_run_that_the_engine_does_not_know_is_not_waited_for(engine: Engine) -> None:
+    for wait in (Run(engine, 99).result, lambda: list(Run(engine, 99))):
+        with pytest.raises(HeadraceError, match="has not ended") as caught:
+            wait()
+        assert caught.value.code == "internal"
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ([1], "invalid_request"),
+        ([], "invalid_request"),
+        ("x", "invalid_request"),
+        (0, "invalid_request"),
+        ({5: 1}, "invalid_option"),
+        ({None: 1}, "invalid_option"),
+        ({"stop": nested(100_000)}, "invalid_request"),
+        ({"max_tokens": 10**5000}, "invalid_request"),
+    ],
+    ids=["list", "empty list", "text", "zero", "number as name", "none as name", "deep", "long number"],
+)
+def test_options_of_another_shape_are_refused(
+    engine: Engine, library_path: Path, tiny_model: Path, options: Any, code: str
+) -> None:
+    for action in (
+        lambda: engine.query("x", options),
+        lambda: engine.chat(HELLO, options),
+        lambda: Engine(tiny_model, options, library=library_path),
+    ):
+        with pytest.raises(HeadraceError) as caught:
+            action()
+        assert caught.value.code == code
+        assert "\n" not in caught.value.message
+    assert hello(engine).result().text.startswith("Hello!")
+
+
+@pytest.mark.parametrize("name", ["model.gguf\0", "\0", "m\udcffdel.gguf"])
+def test_a_path_that_no_file_can_have_for_the_engine(
+    library_path: Path, tiny_model: Path, tmp_path: Path, name: str
+) -> None:
+    # Up to the NUL, the name is that of a model.
+    (tmp_path / "model.gguf").symlink_to(tiny_model)
+    with pytest.raises(HeadraceError) as caught:
+        Engine(tmp_path / name, library=library_path)
+    assert caught.value.code == "model_not_found"
+    assert caught.value.message.isprintable()
+    assert repr(name)[1:-1] in caught.value.message
+
+
+def test_an_engine_that_is_dropped_is_freed(library_path: Path, tiny_model: Path) -> None:
+    def mapped() -> bool:
+        return tiny_model.name in Path("/proc/self/maps").read_text()
+
+    gc.collect()
+    assert not mapped()
+    engine = Engine(tiny_model, {"threads": 1}, library=library_path)
+    assert mapped()
+    dropped = weakref.ref(engine)
+    # A run and its loop in one cycle with the engine: the collector takes them in an order of its own.
+    run: Any = story(engine)
+    run.loop = iter(run)
+    next(run.loop)
+    del engine, run
+    gc.collect()
+    assert dropped() is None
+    assert not mapped()
+
+
+def test_an_engine_that_is_left_open_does_not_disturb_the_exit(
+    library_path: Path, tiny_model: Path, repo_root: Path
+) -> None:
+    script = (
+        "import sys; from pathlib import Path; from headrace import Engine; "
+        "engine = Engine(sys.argv[1], library=Path(sys.argv[2])); "
+        "run = engine.query('Hello'); engine.tick()"
+    )
+    command = [sys.executable, "-c", script, str(tiny_model), str(library_path)]
+    ended = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_model_s_path_may_be_a_string(library_path: Path, tiny_model: Path) -> None:
