@@ -312,7 +312,9 @@ def test_two_models_at_once(open_tab: OpenTab) -> None:
     assert texts == ["abcabc", "Hello! I am a tiny mixture of experts model made for tests.", "abc"]
 
 
-@pytest.mark.parametrize("wrap", ["new File([bytes], 'mine.gguf')", "new Blob([bytes])"])
+@pytest.mark.parametrize(
+    "wrap", ["new File([bytes], 'mine.gguf')", "new File([bytes], '..')", "new Blob([bytes])"]
+)
 def test_a_file_of_the_user(open_tab: OpenTab, wrap: str) -> None:
     tab = open_tab()
     text = tab.run(

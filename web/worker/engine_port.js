@@ -73,7 +73,7 @@ export class EnginePort {
   mount(blob, name) {
     const { FS, WORKERFS } = this.#module;
     const folder = `/models/${this.#mounts++}`;
-    const file = name.replace(/[^\w.-]+/g, "_") || "model.gguf";
+    const file = name.replace(/[^\w.-]+/g, "_").replace(/^\.*$/, "model.gguf");
     const reader = new FileReaderSync();
     // WORKERFS slices what is mounted and has its reader read the slice, which is done by then.
     const data = new ReadAhead(blob, (part) => reader.readAsArrayBuffer(part));
