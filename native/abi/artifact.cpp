@@ -1,4 +1,5 @@
-// The facts behind artifact.h, from what CMake defines for it: HR_ARTIFACT and HR_THREADS. The only file of the engine that asks whether this is WebAssembly.
+// The facts behind artifact.h, from what CMake defines for it: HR_ARTIFACT and HR_THREADS. The only file
+// of the engine that asks whether this is WebAssembly.
 #include "abi/artifact.h"
 
 #include <algorithm>
