@@ -21,10 +21,8 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
     LogCapture        log;
     llama_context_ptr context(llama_init_from_model(model.get(), params));
     if (!context) {
-        const bool memory = log.first_error().find("alloc") != std::string::npos;
-        throw Error(memory ? ErrorCode::out_of_memory : ErrorCode::model_invalid,
-                    "a context of " + std::to_string(params.n_ctx) +
-                        " tokens cannot be made: " + log.first_error());
+        throw Error(failure_code(log.first_error()), "a context of " + std::to_string(params.n_ctx) +
+                                                         " tokens cannot be made: " + log.first_error());
     }
     if (!llama_get_memory(context.get())) {
         throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);

@@ -36,6 +36,10 @@ std::string LogCapture::error_after(const std::string & beginning) const {
     return "";
 }
 
+ErrorCode failure_code(const std::string & words) {
+    return words.find("alloc") != std::string::npos ? ErrorCode::out_of_memory : ErrorCode::model_invalid;
+}
+
 LogCapture::LogCapture() : outer_(innermost) {
     static std::once_flag installed;
     std::call_once(installed, [] {

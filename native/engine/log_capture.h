@@ -4,6 +4,8 @@
 // does not write to its host's console.
 #pragma once
 
+#include "engine/error.h"
+
 #include <string>
 #include <vector>
 
@@ -29,5 +31,8 @@ class LogCapture {
     std::vector<std::string> errors_;
     LogCapture *             outer_;
 };
+
+// The code of a failure that llama.cpp only tells in words: out_of_memory or model_invalid.
+ErrorCode failure_code(const std::string & words);
 
 } // namespace headrace

@@ -31,11 +31,11 @@ static llama_model_ptr load(const std::string & path, bool memory_map, const Loa
         throw Error(ErrorCode::cancelled, "loading was cancelled");
     }
     if (!model) {
-        const std::string cause  = log.error_after("error loading model: ");
-        const bool        memory = cause.find("alloc") != std::string::npos;
-        throw Error(memory ? ErrorCode::out_of_memory : ErrorCode::model_invalid,
-                    memory ? "the model does not fit into memory"
-                           : "the model cannot be loaded: " + (cause.empty() ? log.first_error() : cause));
+        const std::string told  = log.error_after("error loading model: ");
+        const std::string cause = told.empty() ? log.first_error() : told;
+        const ErrorCode   code  = failure_code(told);
+        throw Error(code, code == ErrorCode::out_of_memory ? "the model does not fit into memory"
+                                                           : "the model cannot be loaded: " + cause);
     }
     return model;
 }
