@@ -81,7 +81,7 @@ def typescript(declarations: Declarations) -> str:
         for option in _options(declarations, scope):
             lines += [
                 f"  /** {_help(option)} */",
-                f"  {option['name']}?: {_type(option, _TYPESCRIPT, '{}[]')};",
+                f"  {option['name']}?: {_type(option, _TYPESCRIPT, '{}[]', ('{}', ' | '))};",
             ]
         lines.append("}")
     for key, name in _UNIONS.items():
@@ -102,7 +102,7 @@ def python(declarations: Declarations) -> str:
     for scope, name in _SCOPES.items():
         lines += ["", "", f"class {name}(TypedDict, total=False):", f'    """{_TITLES[name]}"""', ""]
         for option in _options(declarations, scope):
-            annotation = _type(option, _PYTHON, "list[{}]")
+            annotation = _type(option, _PYTHON, "list[{}]", ("Literal[{}]", ", "))
             lines += [f"    {snake_case(option['name'])}: {annotation}", f'    """{_help(option)}"""']
     lines.append("")
     for key, name in _UNIONS.items():
@@ -143,9 +143,12 @@ def _options(declarations: Declarations, scope: str) -> list[dict[str, Any]]:
     return [option for option in declarations["options"] if option["scope"] == scope]
 
 
-def _type(option: dict[str, Any], names: dict[str, str], many: str) -> str:
+def _type(option: dict[str, Any], names: dict[str, str], many: str, choice: tuple[str, str]) -> str:
     kind: str = option["type"]
     element = kind.removesuffix("[]")
+    if option.get("choices"):
+        form, separator = choice
+        return form.format(separator.join(map(json.dumps, option["choices"])))
     if element not in names:
         raise StepError(f"hr_describe() gives {option['name']} the type {kind}, which codegen does not know")
     return many.format(names[element]) if kind.endswith("[]") else names[element]

@@ -17,6 +17,8 @@ namespace {
 template <class Options> struct TypeName {
     const char * operator()(int64_t Options::*) const { return "integer"; }
     const char * operator()(double Options::*) const { return "number"; }
+    const char * operator()(bool Options::*) const { return "boolean"; }
+    const char * operator()(std::string Options::*) const { return "string"; }
     const char * operator()(std::vector<std::string> Options::*) const { return "string[]"; }
 };
 
@@ -30,6 +32,7 @@ void add_options(json & into, const char * scope, std::span<const OptionDeclarat
                         {"minimum", plain_number(declared.minimum)},
                         {"maximum", plain_number(declared.maximum)},
                         {"default", defaults[declared.name]},
+                        {"choices", declared.choices},
                         {"localOnly", declared.local_only},
                         {"help", declared.help}});
     }

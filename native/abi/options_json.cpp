@@ -32,6 +32,14 @@ std::string plain(double number) {
     return plain_number(number).dump();
 }
 
+std::string listed(std::span<const char * const> choices) {
+    std::string text;
+    for (const char * choice : choices) {
+        text += (text.empty() ? "" : ", ") + std::string(choice);
+    }
+    return text;
+}
+
 template <class Options> void check_range(const OptionDeclaration<Options> & declared, double value) {
     if (!(value >= declared.minimum && value <= declared.maximum)) {
         refuse(declared.name, "must be from " + plain(declared.minimum) + " to " + plain(declared.maximum) +
@@ -59,6 +67,28 @@ template <class Options> struct Reader {
         }
         check_range(declared, value.get<double>());
         into.*member = value.get<double>();
+    }
+
+    void operator()(bool Options::* member) const {
+        if (!value.is_boolean()) {
+            refuse(declared.name, "must be true or false, not " + brief(value));
+        }
+        into.*member = value.get<bool>();
+    }
+
+    void operator()(std::string Options::* member) const {
+        if (!value.is_string()) {
+            refuse(declared.name, "must be a string, not " + brief(value));
+        }
+        const auto & text    = value.get_ref<const std::string &>();
+        const auto & choices = declared.choices;
+        if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+            refuse(declared.name, "must be one of " + listed(choices) + ", not " + brief(value));
+        }
+        if (static_cast<double>(text.size()) > declared.maximum) {
+            refuse(declared.name, "may hold at most " + plain(declared.maximum) + " bytes");
+        }
+        into.*member = text;
     }
 
     void operator()(std::vector<std::string> Options::* member) const {

@@ -1,6 +1,8 @@
 // The parsing behind requests_json.h.
 #include "abi/requests_json.h"
 
+#include "abi/json_fields.h"
+#include "abi/messages_json.h"
 #include "abi/options_json.h"
 
 namespace headrace {
@@ -9,75 +11,12 @@ using nlohmann::json;
 
 namespace {
 
-[[noreturn]] void malformed(const std::string & why) {
-    throw Error(ErrorCode::invalid_request, why);
-}
-
 json parse_object(std::string_view text) {
     const json parsed = json::parse(text, nullptr, /*allow_exceptions*/ false);
     if (!parsed.is_object()) {
         malformed("the command is not a JSON object");
     }
     return parsed;
-}
-
-void allow_only(const std::string & what, const json & object,
-                std::initializer_list<std::string_view> names) {
-    for (const auto & [name, value] : object.items()) {
-        if (std::find(names.begin(), names.end(), name) == names.end()) {
-            malformed(what + " has an unknown field " + brief(name));
-        }
-    }
-}
-
-std::string read_string(const json & object, const char * name) {
-    const auto found = object.find(name);
-    if (found == object.end() || !found->is_string()) {
-        malformed(std::string(name) + " must be a string");
-    }
-    return found->get<std::string>();
-}
-
-// A message's content: a string, or the list of text parts that OpenAI-style clients send.
-std::string read_content(const json & message, const std::string & where) {
-    const auto found = message.find("content");
-    if (found != message.end() && found->is_string()) {
-        return found->get<std::string>();
-    }
-    if (found == message.end() || !found->is_array()) {
-        malformed(where + ".content must be a string or a list of parts");
-    }
-    std::string text;
-    for (const json & part : *found) {
-        if (!part.is_object() || part.value("type", json()) != "text") {
-            throw Error(ErrorCode::unsupported_operation, where + ".content has a part that is not text");
-        }
-        allow_only("a part of " + where + ".content", part, {"type", "text"});
-        text += read_string(part, "text");
-    }
-    return text;
-}
-
-std::vector<ChatMessage> read_messages(const json & command) {
-    const auto found = command.find("messages");
-    if (found == command.end() || !found->is_array() || found->empty()) {
-        malformed("messages must be a list with at least one message");
-    }
-    std::vector<ChatMessage> messages;
-    for (const json & message : *found) {
-        const std::string where = "messages[" + std::to_string(messages.size()) + "]";
-        if (!message.is_object()) {
-            malformed(where + " must be an object with role and content");
-        }
-        const std::string role =
-            message.value("role", json()).is_string() ? message["role"].get<std::string>() : "";
-        if (role != "system" && role != "user" && role != "assistant") {
-            malformed(where + ".role must be system, user or assistant");
-        }
-        allow_only(where, message, {"role", "content"});
-        messages.push_back({role, read_content(message, where)});
-    }
-    return messages;
 }
 
 Operation read_operation(const json & command) {

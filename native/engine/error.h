@@ -24,6 +24,10 @@ namespace headrace {
     X(out_of_memory, "the model or its context does not fit into memory")                                    \
     X(numeric_fault, "the model computed something that is no number; detail has the figures")               \
     X(context_overflow, "the prompt does not fit into the context; detail has both sizes")                   \
+    X(queue_full, "more requests wait than the endpoint takes; detail has the limit")                        \
+    X(deadline_exceeded, "the request could not be, or was not, finished by its deadline")                   \
+    X(grammar_invalid, "a grammar or a JSON schema cannot be compiled; the message says where")              \
+    X(kernel_missing, "nothing computes an operation that the model needs; detail names it")                 \
     X(template_missing, "chat was asked of a model that carries no chat template")                           \
     X(template_rejected, "the model's chat template refuses these messages; the message is its own")         \
     X(engine_aborted, "an assertion failed inside the engine; the instance cannot be used any more")         \

@@ -35,14 +35,17 @@ struct GenerationOptions {
 };
 
 template <class Options> struct OptionDeclaration {
-    using Member = std::variant<int64_t Options::*, double Options::*, std::vector<std::string> Options::*>;
+    using Member = std::variant<int64_t Options::*, double Options::*, bool Options::*,
+                                std::string Options::*, std::vector<std::string> Options::*>;
 
     const char * name; // as on the wire, camelCase
     Member       member;
-    double       minimum; // of the number, or of the length of a list
+    double       minimum; // of the number, or of the length of a list or a string
     double       maximum;
     bool         local_only; // refused by remote endpoints
     const char * help;
+
+    std::span<const char * const> choices = {}; // of a string: all it may be; empty: anything
 };
 
 std::span<const OptionDeclaration<LoadOptions>>       load_option_declarations();

@@ -28,11 +28,22 @@ struct RequestTimes {
     std::vector<double> intervals; // between successive tokens
 };
 
+// What the answer must conform to, in GBNF; empty text: nothing. A lazy one holds from the first match of a
+// trigger on.
+struct Grammar {
+    std::string              text;
+    bool                     lazy = false;
+    std::vector<std::string> trigger_patterns; // regular expressions over the answer so far
+    std::vector<Token>       trigger_tokens;
+};
+
 struct Request {
     RequestId          id = 0;
     std::vector<Token> prompt;
     GenerationOptions  options;
-    std::vector<Token> stop_tokens; // end the generation like an end-of-text token, without being text
+    Grammar            grammar;
+    std::vector<Token> stop_tokens;      // end the generation like an end-of-text token, without being text
+    std::vector<Token> preserved_tokens; // control tokens that are text all the same: a tool call's markers
     RequestTimes       times;
     bool               cancelled = false;
 };

@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -37,6 +38,7 @@ def declarations() -> Declarations:
             option("topK", "request", "integer", 40, localOnly=True, help="a | b */ c"),
             option("stop", "request", "string[]", [], minimum=0.0, maximum=16.0),
             option("echo", "request", "boolean", False),
+            option("mode", "load", "string", "a", choices=["a", "b"]),
         ],
         "errors": [
             {"code": "invalid_option", "help": "an option is wrong"},
@@ -58,7 +60,8 @@ def test_snake_case(name: str, expected: str) -> None:
 def test_typescript(declarations: Declarations) -> None:
     text = typescript(declarations)
     assert "export interface LoadOptions {\n  /** Help of contextSize. 0 to 1048576, default 4096. */" in text
-    assert "  contextSize?: number;\n}" in text
+    assert "  contextSize?: number;\n" in text
+    assert '  mode?: "a" | "b";' in text
     assert "  /** Help of maxTokens. 1 or more, default 512. */\n  maxTokens?: number;" in text
     assert "0 to 16 entries, default []. */\n  stop?: string[];" in text
     assert "  echo?: boolean;" in text
@@ -71,7 +74,7 @@ def test_python_types_can_be_imported_and_hold_every_name(declarations: Declarat
     module = tmp_path / "declarations.py"
     module.write_text(python(declarations))
     names = runpy.run_path(str(module))
-    assert names["LoadOptions"].__annotations__ == {"context_size": int}
+    assert names["LoadOptions"].__annotations__ == {"context_size": int, "mode": Literal["a", "b"]}
     assert names["GenerationOptions"].__annotations__ == {
         "max_tokens": int,
         "temperature": float,
