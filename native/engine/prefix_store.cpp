@@ -11,8 +11,7 @@ namespace headrace {
 // What an entry takes beside its state and tokens, roughly.
 static constexpr size_t ENTRY_OVERHEAD = 256;
 
-static constexpr double AGE_SCALE_MS   = 5 * 60'000.0;
-static constexpr double COVERED_FACTOR = 1.0 / 8;
+static constexpr double AGE_SCALE_MS = 5 * 60'000.0;
 
 // Nodes looked at, at most, for a better one among snapshots that cover the same tokens.
 static constexpr size_t MAX_PICK = 256;
@@ -219,7 +218,7 @@ double PrefixStore::value(const Entry & entry, double now) const {
         const TokenTree::Node * prefix = TokenTree::prefix_of(&node);
         saved = static_cast<double>(node.depth - (prefix != nullptr ? prefix->depth : 0));
     } else if (!node.children.empty()) {
-        saved *= COVERED_FACTOR;
+        saved = 1;
     }
     const double likely = (1 + static_cast<double>(entry.hits)) / (1 + (now - entry.used) / AGE_SCALE_MS);
     return likely * saved / static_cast<double>(memory_cost(entry));

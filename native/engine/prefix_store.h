@@ -12,7 +12,7 @@
 // used again, and a state of fixed size (recurrent models) is worth more the longer its path. "Tokens saved"
 // are those that no other snapshot would save: for states that can be trimmed, the tokens past the last
 // branch, else those past the longest other snapshot on the same path. A snapshot that is wholly covered by a
-// longer one that can be trimmed saves only a larger copy: its value is an eighth.
+// longer one that can be trimmed saves no prefill, only a larger copy: it counts as one token.
 #pragma once
 
 #include "engine/request.h"
