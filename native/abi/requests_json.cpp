@@ -29,12 +29,32 @@ Operation read_operation(const json & command) {
     throw Error(ErrorCode::unsupported_operation, "this engine cannot " + brief(name));
 }
 
+std::vector<AdapterFile> read_adapters(const json & given) {
+    if (!given.is_null() && !given.is_array()) {
+        malformed("adapters must be a list");
+    }
+    std::vector<AdapterFile> adapters;
+    for (const json & adapter : given) {
+        if (!adapter.is_object()) {
+            malformed("adapters must hold objects with name and path");
+        }
+        allow_only("an adapter", adapter, {"name", "path", "scale"});
+        const json scale = adapter.value("scale", json(1));
+        if (!scale.is_number()) {
+            malformed("an adapter's scale must be a number");
+        }
+        adapters.push_back({read_string(adapter, "name"), read_string(adapter, "path"), scale.get<float>()});
+    }
+    return adapters;
+}
+
 } // namespace
 
 LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
-    allow_only("the command", command, {"model", "options"});
-    return {read_string(command, "model"), read_load_options(command.value("options", json()))};
+    allow_only("the command", command, {"model", "adapters", "options"});
+    return {{read_string(command, "model"), read_adapters(command.value("adapters", json()))},
+            read_load_options(command.value("options", json()))};
 }
 
 SubmitCommand read_submit_command(std::string_view text, RequestId & id) {

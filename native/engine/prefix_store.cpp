@@ -58,6 +58,20 @@ std::optional<PrefixMatch> PrefixStore::find(std::string_view context, std::span
     return PrefixMatch{node->entry, shared, node->depth, entries_.at(node->entry).state == nullptr};
 }
 
+size_t PrefixStore::covered(std::string_view context, std::span<const Token> tokens) const {
+    const auto tree = trees_.find(context);
+    if (tree == trees_.end()) {
+        return 0;
+    }
+    const TokenTree::Walk walk = tree->second.walk(tokens);
+    return settings_.trimmable ? walk.shared : walk.whole ? walk.whole->depth : 0;
+}
+
+size_t PrefixStore::shared(std::string_view context, std::span<const Token> tokens) const {
+    const auto tree = trees_.find(context);
+    return tree == trees_.end() ? 0 : tree->second.walk(tokens).shared;
+}
+
 // One in memory if possible, and of those the shortest: the cheapest to restore.
 const TokenTree::Node * PrefixStore::pick(const TokenTree::Node * below) const {
     const TokenTree::Node *              best = nullptr;

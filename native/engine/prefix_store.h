@@ -77,6 +77,11 @@ class PrefixStore {
     // adapters, …). A miss is counted: ask once per request.
     std::optional<PrefixMatch> find(std::string_view context, std::span<const Token> tokens, Bounds bounds);
 
+    // How many of these tokens a find() would give, and how many of them some stored path begins with,
+    // whether or not its state can be used. Neither counts as a miss.
+    size_t covered(std::string_view context, std::span<const Token> tokens) const;
+    size_t shared(std::string_view context, std::span<const Token> tokens) const;
+
     // The state, and counts the hit; null if it has been evicted since, or its file is damaged, which is then
     // deleted. What is given out stays valid, and is no longer the store's to count once it is evicted.
     PrefixState take(const PrefixMatch & match);
