@@ -52,9 +52,15 @@ std::vector<AdapterFile> read_adapters(const json & given) {
 
 LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
-    allow_only("the command", command, {"model", "adapters", "options"});
-    return {{read_string(command, "model"), read_adapters(command.value("adapters", json()))},
-            read_load_options(command.value("options", json()))};
+    allow_only("the command", command, {"model", "adapters", "draftModel", "options"});
+    LoadCommand load;
+    load.files.model    = read_string(command, "model");
+    load.files.adapters = read_adapters(command.value("adapters", json()));
+    if (command.contains("draftModel")) {
+        load.files.draft_model = read_string(command, "draftModel");
+    }
+    load.options = read_load_options(command.value("options", json()));
+    return load;
 }
 
 SubmitCommand read_submit_command(std::string_view text, RequestId & id) {

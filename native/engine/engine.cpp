@@ -3,6 +3,8 @@
 
 #include "engine/abort_guard.h"
 #include "engine/fingerprint.h"
+#include "engine/model_drafter.h"
+#include "engine/prompt_drafter.h"
 
 #include <algorithm>
 #include <charconv>
@@ -71,7 +73,8 @@ static PrefixStoreSettings prefix_store_settings(const ModelFiles & files, const
 
 static SchedulerOptions scheduler_options(const LoadOptions & options) {
     return {static_cast<size_t>(options.slots), static_cast<size_t>(options.batch_size),
-            static_cast<size_t>(options.queue_limit), schedule_mode(options.schedule)};
+            static_cast<size_t>(options.queue_limit), schedule_mode(options.schedule),
+            static_cast<size_t>(options.draft_tokens)};
 }
 
 static std::vector<AdapterFile> load_adapters(Model & model, const std::vector<AdapterFile> & files) {
@@ -85,11 +88,30 @@ static std::vector<AdapterFile> load_adapters(Model & model, const std::vector<A
     return files;
 }
 
+static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const LoadOptions & options,
+                                             const Host & host, const Model & model) {
+    const bool by_model = options.speculation == "draft";
+    if (by_model == files.draft_model.empty()) {
+        throw Error(ErrorCode::invalid_request,
+                    by_model ? "speculation \"draft\" needs a draftModel"
+                             : "a draftModel is of use only with speculation \"draft\"");
+    }
+    if (by_model) {
+        auto small = std::make_unique<Model>(files.draft_model, host.memory_map, LoadProgress());
+        return std::make_unique<ModelDrafter>(std::move(small), model, options);
+    }
+    if (options.speculation == "prompt") {
+        return std::make_unique<PromptDrafter>(static_cast<size_t>(options.slots));
+    }
+    return nullptr;
+}
+
 void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress) {
     model_    = std::make_unique<Model>(files.model, host_.memory_map, progress);
     options   = resolve(options, host_, model_->info());
     adapters_ = load_adapters(*model_, files.adapters);
     decoder_  = std::make_unique<LlamaDecoder>(*model_, options);
+    drafter_  = make_drafter(files, options, host_, *model_);
     store_    = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
 }
 
@@ -104,8 +126,9 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
-    scheduler_ = std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_}, now_ms,
-                                             scheduler_options(options));
+    scheduler_ =
+        std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
+                                    now_ms, scheduler_options(options));
     events_.push_back(ReadyEvent{model_->info(), options, now_ms() - before});
     return options.threads;
 }

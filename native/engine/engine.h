@@ -32,6 +32,7 @@ struct AdapterFile {
 struct ModelFiles {
     std::string              model;
     std::vector<AdapterFile> adapters;
+    std::string              draft_model; // for speculative decoding; may be empty
 };
 
 // A request whose prompt is plain text.
@@ -78,6 +79,7 @@ class Engine {
     std::unique_ptr<Model>        model_;
     std::vector<AdapterFile>      adapters_; // by their index in the model
     std::unique_ptr<LlamaDecoder> decoder_;
+    std::unique_ptr<Drafter>      drafter_; // null: no speculation
     std::unique_ptr<PrefixStore>  store_;
     std::unique_ptr<Scheduler>    scheduler_;
 };

@@ -19,7 +19,8 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
     params.swa_full   = !options.sliding_cache;
 
     // The default reserves room for logits of a whole batch: hundreds of megabytes for a large vocabulary.
-    params.n_outputs_max = static_cast<uint32_t>(options.slots);
+    const bool guesses   = options.speculation != "none";
+    params.n_outputs_max = static_cast<uint32_t>(options.slots * (guesses ? 1 + options.draft_tokens : 1));
 
     LogCapture        log;
     llama_context_ptr context(llama_init_from_model(model.get(), params));

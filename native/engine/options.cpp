@@ -3,8 +3,9 @@
 
 namespace headrace {
 
-static const char * const SCHEDULES[] = {"latency", "balanced", "throughput"};
-static const char * const OVERFLOWS[] = {"error", "shift"};
+static const char * const SCHEDULES[]    = {"latency", "balanced", "throughput"};
+static const char * const SPECULATIONS[] = {"none", "prompt", "draft"};
+static const char * const OVERFLOWS[]    = {"error", "shift"};
 
 static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"contextSize", &LoadOptions::context_size, 0, 1048576, true,
@@ -18,6 +19,11 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
      SCHEDULES},
     {"queueLimit", &LoadOptions::queue_limit, 0, 65536, true,
      "requests that may wait for a slot; one more is refused with queue_full"},
+    {"speculation", &LoadOptions::speculation, 0, 16, true,
+     "speculative decoding, the same text in fewer passes where it pays: prompt guesses from what the text "
+     "said before, draft has a small model of the same vocabulary guess (draftModel)",
+     SPECULATIONS},
+    {"draftTokens", &LoadOptions::draft_tokens, 1, 64, true, "tokens guessed per pass, at most"},
     {"unifiedCache", &LoadOptions::unified_cache, 0, 1, true,
      "one KV cache for all slots together instead of one for each"},
     {"slidingCache", &LoadOptions::sliding_cache, 0, 1, true,

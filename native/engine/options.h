@@ -22,6 +22,9 @@ struct LoadOptions {
     std::string schedule    = "balanced"; // what prompts may cost running streams
     int64_t     queue_limit = 256;        // requests that wait at most
 
+    std::string speculation  = "none"; // who guesses tokens ahead
+    int64_t     draft_tokens = 8;      // guesses per pass at most
+
     bool        unified_cache      = false;        // one KV buffer for all slots instead of one for each
     bool        sliding_cache      = false;        // keep only the window in sliding-window layers
     int64_t     prefix_cache_bytes = 256 << 20;    // of snapshots in memory; 0 keeps none

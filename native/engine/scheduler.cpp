@@ -58,6 +58,7 @@ void Scheduler::step() {
     }
     const uint64_t members = choose_members();
     make_room_in_contexts(members);
+    const double began = clock_();
     draft(members);
 
     size_t decoding = 0;
@@ -65,16 +66,14 @@ void Scheduler::step() {
     const BatchPlan & plan   = planner_.plan(slots_, members, pace_.prefill_budget(decoding));
     const double      before = clock_();
     decoder_.decode(plan);
-    const double took = clock_() - before;
+    const double after = clock_();
 
     if (plan.draft_tokens == 0) {
-        pace_.observe(plan.decode_tokens, plan.prefill_tokens, took);
+        pace_.observe(plan.decode_tokens, plan.prefill_tokens, after - before);
     }
-    if (drafter_ && plan.prefill_tokens == 0) {
-        drafter_->observe_pass(plan.decode_tokens, plan.draft_tokens, took);
-    }
+    pass_ms_ = plan.prefill_tokens == 0 ? after - began : 0;
     totals_.steps++;
-    totals_.busy_ms += took;
+    totals_.busy_ms += after - began;
     totals_.prefill_tokens += plan.prefill_tokens;
     totals_.decode_tokens += plan.decode_tokens + plan.draft_tokens;
     take_results(plan);
@@ -157,7 +156,8 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     if (slot.stop_at == 0 && !decoder_.can_trim()) {
         slot.stop_at = slot.request.prompt.size() - 1;
     }
-    if (drafter_) {
+    if (drafter_ && decoder_.can_trim()) {
+        slot.governor.emplace(options_.draft_tokens);
         drafter_->begin(lease.sequence, slot.request.prompt);
     }
 }
@@ -201,18 +201,16 @@ void Scheduler::make_room_in_contexts(uint64_t members) {
 }
 
 void Scheduler::draft(uint64_t members) {
-    if (!drafter_ || !decoder_.can_trim()) {
-        return;
-    }
     each_bit(members, [&](size_t index) {
         Slot & slot = slots_[index];
         slot.draft.clear();
-        if (slot.phase != SlotPhase::decode) {
+        if (slot.phase != SlotPhase::decode || !slot.governor) {
             return;
         }
-        const auto   wanted  = static_cast<size_t>(slot.request.options.max_tokens) - slot.output.size();
-        const size_t room    = decoder_.context_size() - slot.computed - 1;
-        const size_t at_most = std::min(wanted - 1, room); // the last token needs no guess behind it
+        const auto   wanted = static_cast<size_t>(slot.request.options.max_tokens) - slot.output.size();
+        const size_t room   = decoder_.context_size() - slot.computed - 1;
+        // The last token needs no guess behind it.
+        const size_t at_most = std::min({wanted - 1, room, slot.governor->draft_limit()});
         if (at_most > 0) {
             drafter_->draft(index, at_most, slot.draft);
         }
@@ -278,9 +276,9 @@ void Scheduler::take_tokens(std::span<const Contribution> part, size_t first) {
             return; // it has ended
         }
     }
-    if (drafted > 0) {
-        cache_.trim(slot.lease, slot.computed);
-        drafter_->observe_guesses(index, drafted, taken - 1);
+    cache_.trim(slot.lease, slot.computed);
+    if (slot.governor && pass_ms_ > 0) {
+        slot.governor->observe(drafted, taken - 1, pass_ms_);
     }
 }
 
@@ -297,7 +295,7 @@ void Scheduler::take_token(size_t index, Token token) {
     times.last_token = now;
     slot.last        = token;
     slot.output.push_back(token);
-    if (drafter_) {
+    if (slot.governor) {
         drafter_->append(index, token);
     }
 
@@ -350,11 +348,11 @@ void Scheduler::release(size_t index, bool keep) {
     cache_.release(slot.lease, keep);
     totals_.drafted_tokens += slot.drafted;
     totals_.accepted_drafts += slot.accepted_drafts;
-    slot = Slot{};
-    occupied_ &= ~bit(index);
-    if (drafter_) {
+    if (slot.governor) {
         drafter_->end(index);
     }
+    slot = Slot{};
+    occupied_ &= ~bit(index);
 }
 
 void Scheduler::announce(Slot & slot) {

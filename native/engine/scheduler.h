@@ -20,10 +20,11 @@ namespace headrace {
 using Clock = std::function<double()>; // milliseconds, from any beginning, never going back
 
 struct SchedulerOptions {
-    size_t       slots       = 1;
-    size_t       batch_size  = 512; // tokens per forward pass at most
-    size_t       queue_limit = 256; // requests beyond the free slots that may wait
-    ScheduleMode mode        = ScheduleMode::balanced;
+    size_t       slots        = 1;
+    size_t       batch_size   = 512; // tokens per forward pass at most
+    size_t       queue_limit  = 256; // requests beyond the free slots that may wait
+    ScheduleMode mode         = ScheduleMode::balanced;
+    size_t       draft_tokens = 8; // guesses per stream and pass at most, where there is a drafter
 };
 
 // What a scheduler works with; all of it outlives the scheduler. drafter: null for no speculation.
@@ -92,6 +93,7 @@ class Scheduler {
     BatchPlanner       planner_;
     StepPace           pace_;
     EngineMetrics      totals_;
+    double             pass_ms_ = 0; // of the pass being taken in, with its drafting; 0: it also prefilled
 };
 
 } // namespace headrace

@@ -26,11 +26,6 @@ class ScriptedDrafter : public Drafter {
         }
     }
 
-    void observe_pass(size_t, size_t, double) override {}
-    void observe_guesses(size_t, size_t, size_t accepted) override { right += accepted; }
-
-    size_t right = 0;
-
   private:
     std::string              script_;
     size_t                   length_;
@@ -59,7 +54,7 @@ TEST_CASE("scheduler_drafts: right guesses save passes and change nothing") {
     const DoneEvent drafted  = told(&drafter, request(1, 3), &faster);
     CHECK(drafted.text == STORY);
     CHECK(drafted.token_ids == expected.token_ids);
-    CHECK(faster * 6 < plain);
+    CHECK(faster * 4 < plain);
     CHECK(drafted.stats.accepted_drafts + 20 > STORY.size());
 }
 
@@ -72,7 +67,7 @@ TEST_CASE("scheduler_drafts: wrong guesses change nothing") {
     const DoneEvent done = told(&drafter, request(1, 3));
     CHECK(done.text == STORY);
     CHECK(done.stats.drafted > done.stats.accepted_drafts);
-    CHECK(drafter.right > 0);
+    CHECK(done.stats.accepted_drafts > 0);
 }
 
 TEST_CASE("scheduler_drafts: a stop string or a limit among the guesses ends the answer just there") {
