@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.native import describe
+from headrace.library import describe
 from headrace.wire import camel_case, decode_names, decode_result, encode_names, snake_case
 
 
