@@ -279,7 +279,7 @@ def test_an_assertion_in_a_forward_pass_ends_its_requests_and_no_other_engine(
     async def ask(prompt: str) -> object:
         return await broken.query(prompt, GREEDY)
 
-    async def ask_both() -> list[object]:
+    async def ask_both() -> tuple[object, ...]:
         return await asyncio.gather(ask("Hi"), ask("Ho"), return_exceptions=True)
 
     for error in asyncio.run(ask_both()):
