@@ -52,6 +52,7 @@ class EngineThread:
         self._ids = count(1)
         self._failure: HeadraceError | None = None
         self._stopping = False
+        self._silent = False
         self.loading = Channel(self._lock)
         self.ended = Channel(self._lock)
         self._thread = threading.Thread(
@@ -94,6 +95,11 @@ class EngineThread:
         """Whether the caller is the engine's thread itself, which cannot wait for its own end."""
         return threading.current_thread() is self._thread
 
+    def stop_for_exit(self) -> None:
+        """`stop` without telling whoever waits."""
+        self._silent = True
+        self.stop()
+
     def join(self, timeout: float) -> None:
         """Waits for the thread's very end."""
         self._thread.join(timeout)
@@ -112,8 +118,10 @@ class EngineThread:
             failure = error
         except BaseException as error:
             failure = HeadraceError("internal", f"the engine's thread ended over {error!r}", cause=error)
-        # Before it is freed, which takes time: whoever waits need not.
-        self._fail(failure)
+        # Before it is freed, which takes time: whoever waits need not. At the exit only daemon threads
+        # can be waiting, and an error would be their last words on the terminal.
+        if not self._silent:
+            self._fail(failure)
         if handle:
             handle.free()
         with self._lock:
@@ -236,7 +244,7 @@ def _stop_all() -> None:
     """A thread still in C while the process takes its libraries down could crash it."""
     threads = list(_running)
     for thread in threads:
-        thread.stop()
+        thread.stop_for_exit()
     end = time.monotonic() + EXIT_PATIENCE_S
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0))

@@ -24,11 +24,27 @@ Operation = Literal[
 FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
 
 
+class TextPart(TypedDict):
+    """A piece of a message's content, as OpenAI-style clients send it."""
+
+    type: Literal["text"]
+    text: str
+
+
 class Message(TypedDict):
-    """One turn of a conversation; `role` is one the model's template knows: system, user, assistant."""
+    """One turn of a conversation, in the form that OpenAI-style clients use.
+
+    `role` is one the model's template knows: system, user, assistant or tool. An assistant's turn may hold
+    the `tool_calls` it made and its `reasoning`; a tool's turn names the call it answers. Passed on as it
+    is: these are the wire's names.
+    """
 
     role: str
-    content: str
+    content: NotRequired[str | Sequence[TextPart] | None]
+    tool_calls: NotRequired[Sequence[Mapping[str, object]]]
+    reasoning: NotRequired[str]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
 
 
 class Adapter(TypedDict):

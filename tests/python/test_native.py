@@ -386,8 +386,14 @@ async def main():
     return opening
 asyncio.run(main())
 """,
+        """
+import threading
+engine = Engine(model, library=library)
+run = engine.query('Hello', {'max_tokens': 100_000})
+threading.Thread(target=run.result, daemon=True).start()
+""",
     ],
-    ids=["idle", "running", "exit", "coroutine", "loading"],
+    ids=["idle", "running", "exit", "coroutine", "loading", "daemon thread"],
 )
 def test_an_engine_that_is_left_open_does_not_disturb_the_exit(
     library_path: Path, tiny_model: Path, repo_root: Path, script: str
