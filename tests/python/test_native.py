@@ -357,10 +357,13 @@ def test_a_run_keeps_its_engine(library_path: Path, tiny_model: Path) -> None:
 
 
 OPEN = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from headrace import Engine
+from headrace.library import EngineHandle
 
+free = EngineHandle.free
+EngineHandle.free = lambda engine: (free(engine), os.write(1, b"freed"))
 model, library = sys.argv[1], Path(sys.argv[2])
 """
 
@@ -400,7 +403,7 @@ def test_an_engine_that_is_left_open_does_not_disturb_the_exit(
 ) -> None:
     command = [sys.executable, "-c", OPEN + script, str(tiny_model), str(library_path)]
     ended = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "freed", "")
 
 
 def test_a_model_s_path_may_be_a_string(library_path: Path, tiny_model: Path) -> None:

@@ -141,6 +141,28 @@ def test_a_timeout_cancels_the_request(open_fake: OpenFake) -> None:
     assert asyncio.run(main()) == "cancelled"
 
 
+def test_a_timeout_for_one_batch_cancels_the_request(open_fake: OpenFake) -> None:
+    fake = FakeEngine()
+    engine = open_fake(fake)
+
+    async def main() -> str:
+        run = engine.query("a")
+        kept = aiter(run)
+        await anext(kept)
+        fake.gate.clear()
+
+        async def read_on() -> None:
+            while True:
+                await anext(kept)
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read_on(), 0.1)
+        fake.gate.set()
+        return (await run).finish_reason
+
+    assert asyncio.run(main()) == "cancelled"
+
+
 def test_leaving_the_loop_cancels_before_the_next_line(open_fake: OpenFake) -> None:
     fake = FakeEngine()
     engine = open_fake(fake)

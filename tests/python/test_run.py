@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -135,7 +135,16 @@ def interrupt_soon() -> None:
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
-@pytest.mark.parametrize("wait", [lambda run: run.result(), list], ids=["result", "loop"])
+def read_by_hand(run: Run) -> None:
+    kept.append(iter(run))
+    while True:
+        next(kept[-1])
+
+
+kept: list[Iterator[TokenBatch]] = []
+
+
+@pytest.mark.parametrize("wait", [lambda run: run.result(), list, read_by_hand])
 def test_ctrl_c_ends_a_wait_at_once(open_fake: OpenFake, wait: Callable[[Run], object]) -> None:
     fake = FakeEngine()
     engine = open_fake(fake)
