@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "engine/abort_guard.h"
+#include "engine/op_audit.h"
 
 #include <algorithm>
 #include <chrono>
@@ -42,8 +43,11 @@ int64_t Engine::load(const std::string & path, LoadOptions options, const LoadPr
     const double before = now_ms();
     try {
         with_abort_guard([&] {
-            model_   = std::make_unique<Model>(path, host_.memory_map, progress);
-            options  = resolve(options, host_, model_->info());
+            model_  = std::make_unique<Model>(path, host_.memory_map, progress);
+            options = resolve(options, host_, model_->info());
+            if (options.self_test) {
+                ops_ = audit_ops(*model_);
+            }
             decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
         });
     } catch (const Error & error) {
@@ -99,6 +103,13 @@ void Engine::submit(Submission submission) {
         request.options.stop.push_back(submission.turn_end);
     }
     scheduler_->submit(std::move(request));
+}
+
+void Engine::audit(RequestId id) {
+    if (ops_.empty()) {
+        ops_ = audit_ops(*model_);
+    }
+    events_.emplace_back(AuditEvent{id, ops_});
 }
 
 void Engine::cancel(RequestId id) {

@@ -9,6 +9,8 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"slots", &LoadOptions::slots, 1, 64, true, "requests that run side by side, each with its own context"},
     {"threads", &LoadOptions::threads, 0, 256, true, "compute threads; 0 leaves it to the host"},
     {"batchSize", &LoadOptions::batch_size, 1, 8192, true, "tokens per forward pass, at most"},
+    {"selfTest", &LoadOptions::self_test, 0, 1, true,
+     "when loading, run six tokens to prove that every operation of the model is computed"},
 };
 
 static const OptionDeclaration<GenerationOptions> GENERATION[] = {
