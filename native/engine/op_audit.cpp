@@ -41,13 +41,14 @@ class Passes {
           vocabulary_(std::max<Token>(1, llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {}
 
     // Different tokens, so that experts differ.
-    void run(const char * phase, int32_t count, int32_t (*compute)(llama_context *, llama_batch)) {
+    void run(const char * phase, int32_t count, int32_t (*compute)(llama_context *, llama_batch),
+             OpWatch::Stepping stepping = OpWatch::Stepping::single) {
         std::vector<Token> tokens(static_cast<size_t>(count));
         for (Token & token : tokens) {
             token = next_++ % vocabulary_;
         }
         LogCapture log;
-        watch_.begin(phase);
+        watch_.begin(phase, stepping);
         const int32_t status = compute(context_.get(), llama_batch_get_one(tokens.data(), count));
         watch_.check();
         if (status != 0) {
@@ -85,7 +86,8 @@ std::vector<AuditedOp> audit_ops(const Model & model) {
         passes.run("prefill", PREFILL_TOKENS, llama_encode);
     }
     passes.run("prefill", PREFILL_TOKENS, llama_decode);
-    passes.run("decode", 1, llama_decode);
+    // What was seen alone in the first pass runs as it will later in the second.
+    passes.run("decode", 1, llama_decode, OpWatch::Stepping::fused);
     return watch.ops();
 }
 

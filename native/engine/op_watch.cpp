@@ -131,24 +131,36 @@ OpWatch::~OpWatch() {
     give_back_output();
 }
 
-void OpWatch::begin(const std::string & phase) {
-    phase_ = phase;
+void OpWatch::begin(const std::string & phase, Stepping stepping) {
+    phase_    = phase;
+    stepping_ = stepping;
 }
 
 bool OpWatch::on_node(ggml_tensor * node, bool ask, void * user) {
     OpWatch & watch = *static_cast<OpWatch *>(user);
-    if (!ask) {
-        return watch.after(*node);
+    return ask ? watch.before(*node) : watch.after(*node);
+}
+
+// Whether the node is to be computed now, and seen afterwards; else together with the next.
+bool OpWatch::before(ggml_tensor & node) {
+    give_back_output();
+    if (!computes(node)) {
+        return true;
     }
-    watch.before(*node);
+    list(node);
+    if (!supports_(node)) {
+        report(node, "its device does not support it");
+    }
+    if (stepping_ == Stepping::fused && node.op == GGML_OP_RMS_NORM) {
+        return false;
+    }
+    if (provable(node)) {
+        divert_output(node);
+    }
     return true;
 }
 
-void OpWatch::before(ggml_tensor & node) {
-    give_back_output();
-    if (!computes(node)) {
-        return;
-    }
+void OpWatch::list(const ggml_tensor & node) {
     AuditedOp  op{phase_,
                   ggml_op_name(node.op),
                   inputs_of(node),
@@ -165,17 +177,15 @@ void OpWatch::before(ggml_tensor & node) {
     } else {
         same->count++;
     }
-    if (!supports_(node)) {
-        report(node, "its device does not support it");
-    }
-    if (provable(node)) {
-        // Not filled where it is: there it may lie over one of its own inputs.
-        const size_t words = (ggml_nbytes(&node) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
-        stand_in_.assign(words + 8, pattern_of(node.type));
-        const size_t past = reinterpret_cast<uintptr_t>(stand_in_.data()) % 64;
-        diverted_         = &node;
-        home_             = std::exchange(node.data, stand_in_.data() + (past ? (64 - past) / 8 : 0));
-    }
+}
+
+// Not filled where it is: there it may lie over one of the node's own inputs.
+void OpWatch::divert_output(ggml_tensor & node) {
+    const size_t words = (ggml_nbytes(&node) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+    stand_in_.assign(words + 8, pattern_of(node.type));
+    const size_t past = reinterpret_cast<uintptr_t>(stand_in_.data()) % 64;
+    diverted_         = &node;
+    home_             = std::exchange(node.data, stand_in_.data() + (past ? (64 - past) / 8 : 0));
 }
 
 // Whether to go on: once an output is known to be wrong, what follows is of no use.

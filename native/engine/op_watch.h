@@ -1,8 +1,7 @@
 // Watches a graph being computed, node by node: which ops it has, who computes them, and whether anybody does.
 //
 // Counterpart: ggml_backend_sched, which calls on_node before and after each node. Knows nothing of models;
-// op_audit.cpp runs a model's graphs under it. It is no profiler: nodes that run one by one are slower, and
-// kernels that a backend makes for several nodes at once are not used while it watches.
+// op_audit.cpp runs a model's graphs under it. It is no profiler: nodes that run one by one are slower.
 #pragma once
 
 #include "engine/error.h"
@@ -46,8 +45,13 @@ class OpWatch {
     OpWatch(const OpWatch &)             = delete;
     OpWatch & operator=(const OpWatch &) = delete;
 
+    enum class Stepping {
+        single, // every node is computed alone and seen
+        fused   // one that the CPU may compute in one kernel with the next is left to it, and not seen itself
+    };
+
     // The nodes from now on belong to this phase.
-    void begin(const std::string & phase);
+    void begin(const std::string & phase, Stepping stepping = Stepping::single);
 
     // A ggml_backend_sched_eval_callback; user: the OpWatch.
     static bool on_node(ggml_tensor * node, bool ask, void * user);
@@ -64,13 +68,16 @@ class OpWatch {
     void check() const;
 
   private:
-    void before(ggml_tensor & node);
+    bool before(ggml_tensor & node);
     bool after(ggml_tensor & node);
+    void list(const ggml_tensor & node);
+    void divert_output(ggml_tensor & node);
     void give_back_output();
     void report(const ggml_tensor & node, const std::string & reason);
 
     Supports               supports_;
     std::string            phase_;
+    Stepping               stepping_ = Stepping::single;
     std::vector<AuditedOp> ops_;
     size_t                 proven_ = 0;
     std::optional<Error>   missing_; // the first op that nothing computes

@@ -35,6 +35,8 @@ class Bench {
         return tensor;
     }
 
+    OpWatch::Stepping stepping = OpWatch::Stepping::single;
+
     // The values of `output` after a pass under the watch, with all inputs at `value`, whole numbers at 1.
     std::vector<float> compute(ggml_tensor * output, OpWatch & watch, float value = 0.5f) {
         ggml_set_output(output);
@@ -48,7 +50,7 @@ class Bench {
             ggml_backend_tensor_set(tensor, whole ? static_cast<const void *>(ones.data()) : values.data(), 0,
                                     ggml_nbytes(tensor));
         }
-        watch.begin("decode");
+        watch.begin("decode", stepping);
         REQUIRE(ggml_backend_sched_graph_compute(sched_.get(), graph_) == GGML_STATUS_SUCCESS);
         std::vector<float> result(static_cast<size_t>(ggml_nelements(output)));
         ggml_backend_tensor_get(output, result.data(), 0, ggml_nbytes(output));
@@ -238,5 +240,22 @@ TEST_CASE("op_watch: rows and copies that do not arrive are found") {
         CHECK_FALSE(OpWatch::on_node(node, false, &watch)); // and nobody has computed it in between
         CHECK(node->data == home);
         CHECK(error_of(watch).code == ErrorCode::kernel_missing);
+    }
+}
+
+TEST_CASE("op_watch: a norm and its product can be left to one kernel, whose output is seen") {
+    for (auto stepping : {OpWatch::Stepping::single, OpWatch::Stepping::fused}) {
+        Bench   bench;
+        OpWatch watch;
+        bench.stepping         = stepping;
+        ggml_context * context = bench.context();
+        ggml_tensor *  norm    = ggml_rms_norm(context, ggml_sqr(context, bench.input()), 1e-6f);
+        const auto     result  = bench.compute(ggml_mul(context, norm, bench.input()), watch);
+        watch.check();
+        CHECK(watch.ops().size() == 3);
+        CHECK(watch.proven() == (stepping == OpWatch::Stepping::single ? 3 : 2));
+        for (float value : result) {
+            CHECK(value == doctest::Approx(0.5));
+        }
     }
 }
