@@ -127,10 +127,6 @@ bool OpWatch::device_supports(const ggml_tensor & node) {
 
 OpWatch::OpWatch(Supports supports) : supports_(std::move(supports)) {}
 
-OpWatch::~OpWatch() {
-    give_back_output();
-}
-
 void OpWatch::begin(const std::string & phase, Stepping stepping) {
     phase_    = phase;
     stepping_ = stepping;
@@ -143,7 +139,8 @@ bool OpWatch::on_node(ggml_tensor * node, bool ask, void * user) {
 
 // Whether the node is to be computed now, and seen afterwards; else together with the next.
 bool OpWatch::before(ggml_tensor & node) {
-    give_back_output();
+    // A pass that an abort has ended leaves its node behind; that graph is gone.
+    diverted_ = nullptr;
     if (!computes(node)) {
         return true;
     }
@@ -198,16 +195,10 @@ bool OpWatch::after(ggml_tensor & node) {
         } else {
             proven_++;
         }
-        give_back_output();
+        node.data = home_;
+        diverted_ = nullptr;
     }
     return !missing_;
-}
-
-void OpWatch::give_back_output() {
-    if (diverted_) {
-        diverted_->data = home_;
-        diverted_       = nullptr;
-    }
 }
 
 void OpWatch::report(const ggml_tensor & node, const std::string & reason) {

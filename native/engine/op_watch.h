@@ -41,7 +41,6 @@ class OpWatch {
     static bool device_supports(const ggml_tensor & node);
 
     explicit OpWatch(Supports supports = device_supports);
-    ~OpWatch();
     OpWatch(const OpWatch &)             = delete;
     OpWatch & operator=(const OpWatch &) = delete;
 
@@ -72,7 +71,6 @@ class OpWatch {
     bool after(ggml_tensor & node);
     void list(const ggml_tensor & node);
     void divert_output(ggml_tensor & node);
-    void give_back_output();
     void report(const ggml_tensor & node, const std::string & reason);
 
     Supports               supports_;
