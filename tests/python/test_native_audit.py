@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.native import ProgressFunction, load_library
+from headrace.library import ProgressFunction, load_library
 from tests.gguf_builder import Gguf, not_a_number, parrot, unsound
 
 CYCLE = [b"a", b"b", b"c"]
