@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+struct llama_vocab;
+
 namespace headrace {
 
 class Decoder {
@@ -39,6 +41,9 @@ class Vocabulary {
 
     // Whether the model ends its text with this token.
     virtual bool is_end(Token token) const = 0;
+
+    // The same vocabulary for llama.cpp's grammars and DRY; null where there is none.
+    virtual const llama_vocab * llama() const { return nullptr; }
 };
 
 } // namespace headrace

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "engine/abort_guard.h"
+#include "engine/logit_watch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -53,6 +54,7 @@ int64_t Engine::load(const std::string & path, LoadOptions options, const LoadPr
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
+    health_watch_ = read_health_watch(options.health_watch);
     scheduler_ =
         std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
                                     static_cast<size_t>(options.batch_size));
@@ -88,6 +90,9 @@ Request Engine::prepare(Submission & submission) const {
     if (!submission.turn_end.empty()) {
         request.stop_tokens = model_->find_tokens(submission.turn_end);
     }
+    request.health_watch = health_watch_;
+    request.grammar.text = request.options.grammar;
+    check_sampling(request, *model_);
     return request;
 }
 

@@ -60,6 +60,7 @@ class Engine {
     std::unique_ptr<Model>        model_;
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Scheduler>    scheduler_;
+    HealthWatch                   health_watch_ = HealthWatch::full;
 };
 
 } // namespace headrace

@@ -37,6 +37,9 @@ struct Grammar {
     std::vector<Token>       trigger_tokens;
 };
 
+// How much of the logits is looked at: see logit_watch.h.
+enum class HealthWatch { full, numbers, off };
+
 struct Request {
     RequestId          id = 0;
     std::vector<Token> prompt;
@@ -44,6 +47,7 @@ struct Request {
     Grammar            grammar;
     std::vector<Token> stop_tokens;      // end the generation like an end-of-text token, without being text
     std::vector<Token> preserved_tokens; // control tokens that are text all the same: a tool call's markers
+    HealthWatch        health_watch = HealthWatch::full; // of the engine
     RequestTimes       times;
     bool               cancelled = false;
 };

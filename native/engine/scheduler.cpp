@@ -82,7 +82,7 @@ void Scheduler::admit() {
         slot.request                = std::move(queue_.front());
         slot.request.times.admitted = clock_();
         slot.phase                  = SlotPhase::prefill;
-        slot.sampler.emplace(slot.request.options, vocabulary_.size(), slot.request.prompt);
+        slot.sampler.emplace(slot.request, vocabulary_);
         slot.text.emplace(slot.request.options.stop);
         queue_.pop_front();
         occupied_ |= uint64_t{1} << index;
@@ -99,7 +99,7 @@ void Scheduler::sample(const BatchPlan & plan) {
             try {
                 take_token(contribution.slot, slot.sampler->sample(decoder_.logits(i)));
             } catch (const Error & error) {
-                if (error.code != ErrorCode::numeric_fault) {
+                if (error.code != ErrorCode::numeric_fault && error.code != ErrorCode::grammar_invalid) {
                     throw;
                 }
                 fail(contribution.slot, error); // this request's trouble, not its neighbours'
@@ -121,11 +121,14 @@ void Scheduler::take_token(size_t index, Token token) {
     times.last_token = now;
     slot.last        = token;
     slot.output.push_back(token);
+    if (slot.sampler->logprobs()) {
+        slot.logprobs.push_back(*slot.sampler->logprobs());
+    }
 
     const auto & stops = request.stop_tokens;
     if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
         finish(index, FinishReason::stop);
-    } else if (slot.text->push(vocabulary_.piece(token))) {
+    } else if (slot.text->push(vocabulary_.piece(token)) || slot.sampler->ended()) {
         finish(index, FinishReason::stop);
     } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) ||
                slot.computed >= decoder_.context_size()) {
@@ -145,6 +148,9 @@ void Scheduler::finish(size_t index, FinishReason reason) {
     done.stats         = measure(slot.request.times, done.usage, clock_());
     done.text          = std::move(slot.shown);
     done.token_ids     = std::move(slot.output);
+    if (slot.request.options.logprobs) {
+        done.logprobs = std::move(slot.logprobs);
+    }
     events_.push_back(std::move(done));
 
     release(index);
@@ -172,6 +178,10 @@ void Scheduler::announce(Slot & slot) {
     tokens.id   = slot.request.id;
     tokens.text = std::move(text);
     tokens.token_ids.assign(slot.output.begin() + static_cast<ptrdiff_t>(slot.announced), slot.output.end());
+    if (slot.request.options.logprobs) {
+        tokens.logprobs.emplace(slot.logprobs.begin() + static_cast<ptrdiff_t>(slot.announced),
+                                slot.logprobs.end());
+    }
     slot.announced = slot.output.size();
     events_.push_back(std::move(tokens));
 }
