@@ -206,13 +206,14 @@ void Sampler::gather_all(std::span<const float> logits) {
     candidates_.resize(count);
 }
 
-// The k highest logits are not below the k-th highest block maximum: only the blocks above it are looked into.
-void Sampler::gather(std::span<const float> logits) {
-    if (enough_ == 0 || enough_ > maxima_.size()) {
+// At least the `count` highest logits; all for 0. They are not below the count-th highest block maximum: only
+// the blocks above it are looked into.
+void Sampler::gather(std::span<const float> logits, size_t count) {
+    if (count == 0 || count > maxima_.size()) {
         return gather_all(logits);
     }
     order_           = maxima_;
-    const auto place = order_.begin() + static_cast<ptrdiff_t>(enough_ - 1);
+    const auto place = order_.begin() + static_cast<ptrdiff_t>(count - 1);
     std::nth_element(order_.begin(), place, order_.end(), std::greater<>());
     const float least = *place;
     if (least == FORBIDDEN) {
@@ -244,15 +245,24 @@ Token Sampler::run_chain() {
 Token Sampler::choose(std::span<const float> logits, const LogitScan & scan) {
     Token token = scan.likeliest;
     if (!only_likeliest_ || token < 0) {
-        gather(logits);
+        gather(logits, enough_);
         token = candidates_.empty() ? 0 : run_chain();
     }
     if (!grammar_ || grammar_->allows(token)) {
         return token;
     }
-    // Only now, as asking the grammar about every token costs more than all samplers together.
-    gather_all(logits);
-    grammar_->restrict(candidates_);
+    // Asking the grammar about every token costs more than all samplers together: first about the likeliest,
+    // which are all that counts if enough of them are allowed.
+    constexpr size_t likeliest = 256;
+    candidates_.clear();
+    if (enough_ > 0) {
+        gather(logits, std::max(enough_, std::min(likeliest, maxima_.size())));
+        grammar_->restrict(candidates_);
+    }
+    if (candidates_.empty() || candidates_.size() < enough_) {
+        gather_all(logits);
+        grammar_->restrict(candidates_);
+    }
     if (candidates_.empty()) {
         throw Error(ErrorCode::grammar_invalid,
                     "no token of the model's vocabulary continues the answer as its grammar wants");

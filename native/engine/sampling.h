@@ -45,7 +45,7 @@ class Sampler {
   private:
     Token choose(std::span<const float> logits, const LogitScan & scan);
     Token run_chain();
-    void  gather(std::span<const float> logits);
+    void  gather(std::span<const float> logits, size_t count);
     void  gather_all(std::span<const float> logits);
 
     const Vocabulary *            vocabulary_;

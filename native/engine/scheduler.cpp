@@ -63,6 +63,9 @@ void Scheduler::drop_cancelled() {
         done.finish_reason = FinishReason::cancelled;
         done.usage         = {request.prompt.size(), 0, 0};
         done.stats         = measure(request.times, done.usage, clock_());
+        if (request.options.logprobs) {
+            done.logprobs.emplace();
+        }
         events_.push_back(std::move(done));
         return true;
     });
