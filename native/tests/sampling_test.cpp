@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <random>
 
@@ -222,6 +222,18 @@ TEST_CASE("sampling: mirostat steers the surprise, and penalties still hold") {
         penalised.prompt                   = {0};
         penalised.options.presence_penalty = 2;
         CHECK(shares(penalised, logits, true)[0] < 0.7 * shares(low, logits, true)[0]);
+    }
+}
+
+TEST_CASE("sampling: mirostat that cannot reach its surprise draws among all, it does not become greedy") {
+    std::vector<double> even(200, 1 / 200.);
+    for (const int64_t version : {1, 2}) {
+        Request request              = plain();
+        request.options.mirostat     = version;
+        request.options.mirostat_tau = 20;
+        const auto found             = shares(request, row(even));
+        INFO("version ", version);
+        CHECK(*std::max_element(found.begin(), found.end()) < 0.05); // native/patches/0004
     }
 }
 
