@@ -15,8 +15,9 @@ void LlamaGrammarDeleter::operator()(llama_grammar * grammar) const {
     llama_grammar_free_impl(grammar);
 }
 
-// Ways in which the text so far may be read. Each is tried for every candidate token.
-constexpr size_t MAX_READINGS = 20000;
+// Ways in which the text so far may be read: each is tried for every candidate token. As many as a grammar
+// begins with are always allowed.
+constexpr size_t MAX_READINGS = 1000;
 
 static llama_grammar * compile(const Grammar & grammar, const llama_vocab * vocabulary) {
     std::vector<const char *> patterns;
@@ -40,6 +41,7 @@ GrammarMatcher::GrammarMatcher(const Grammar & grammar, const llama_vocab * voca
     if (!grammar_) {
         throw Error(ErrorCode::grammar_invalid, "the grammar is not valid");
     }
+    max_readings_ = std::max(MAX_READINGS, grammar_->stacks.size());
     texts_.insert(texts_.end(), grammar.trigger_tokens.begin(), grammar.trigger_tokens.end());
     for (const llama_grammar_rule & rule : grammar_->rules) {
         for (const llama_grammar_element & element : rule) {
@@ -97,15 +99,45 @@ void GrammarMatcher::accept(Token token) {
         return;
     }
     try {
-        llama_grammar_accept_impl(*grammar_, token);
+        if (grammar_->awaiting_trigger || names_tokens_) {
+            llama_grammar_accept_impl(*grammar_, token);
+            check_readings();
+        } else if (!llama_vocab_is_eog(vocabulary_, token)) {
+            // Byte by byte, as an ambiguous grammar may multiply its readings with each.
+            for (const char byte : piece(token)) {
+                llama_grammar_accept_str(*grammar_, std::string(1, byte));
+                check_readings();
+            }
+        }
+    } catch (const Error &) {
+        throw;
     } catch (const std::runtime_error & error) { // what set off a lazy grammar does not follow it
         throw Error(ErrorCode::grammar_invalid, std::string("the answer left its grammar: ") + error.what());
     }
-    if (grammar_->stacks.size() > MAX_READINGS) {
+}
+
+void GrammarMatcher::check_readings() const {
+    if (grammar_->stacks.size() > max_readings_) {
         throw Error(ErrorCode::grammar_invalid,
-                    "the grammar is too ambiguous: the answer so far can be read in " +
-                        std::to_string(grammar_->stacks.size()) + " ways");
+                    "the grammar is too ambiguous: the answer so far can be read in more than " +
+                        std::to_string(max_readings_) + " ways");
     }
+}
+
+// With the text of control tokens, which is what llama.cpp's grammars match.
+std::string GrammarMatcher::piece(Token token) const {
+    std::string text(256, '\0');
+    const auto  render = [&] {
+        return llama_token_to_piece(vocabulary_, token, text.data(), static_cast<int32_t>(text.size()), 0,
+                                    true);
+    };
+    int32_t length = render();
+    if (length < 0) {
+        text.resize(static_cast<size_t>(-length));
+        length = render();
+    }
+    text.resize(static_cast<size_t>(std::max(length, 0)));
+    return text;
 }
 
 } // namespace headrace

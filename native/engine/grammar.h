@@ -10,6 +10,7 @@
 #include <llama.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 struct llama_grammar;
@@ -41,14 +42,17 @@ class GrammarMatcher {
     bool ended() const;
 
   private:
-    bool may_end() const;
-    bool is_foreign(Token token) const;
+    bool        may_end() const;
+    bool        is_foreign(Token token) const;
+    void        check_readings() const;
+    std::string piece(Token token) const;
 
     std::unique_ptr<llama_grammar, LlamaGrammarDeleter> grammar_;
     const llama_vocab *                                 vocabulary_;
     std::vector<Token>                                  ends_;
     std::vector<Token>                                  texts_;
     bool                                                names_tokens_ = false;
+    size_t                                              max_readings_ = 0;
 };
 
 } // namespace headrace

@@ -139,6 +139,16 @@ def test_a_grammar_that_the_vocabulary_cannot_follow_is_an_error_not_free_text(
     assert neighbour.result().text == "abc" * 10
 
 
+@pytest.mark.timeout(60)
+def test_a_grammar_that_becomes_too_ambiguous_is_an_error(engine: Engine) -> None:
+    options = {"grammar": "root ::= . root{0,2} root{0,2}", "temperature": 2, "seed": 1, "max_tokens": 20}
+    run = engine.chat(HELLO, options)
+    with pytest.raises(HeadraceError, match="too ambiguous") as caught:
+        run.result()
+    assert caught.value.code == "grammar_invalid"
+    assert engine.chat(HELLO, GREEDY).result().text.startswith("Hello!")
+
+
 def without_tokens(gguf: Gguf, text: str) -> Gguf:
     """The model with other tokens in the place of those for the bytes of `text`."""
     spelled = gguf.metadata["tokenizer.ggml.tokens"].data
