@@ -26,8 +26,15 @@ _TITLES = {
     "GenerationOptions": "Options of one request.",
 }
 _UNIONS = {"operations": "Operation", "finishReasons": "FinishReason"}
-_TYPESCRIPT = {"integer": "number", "number": "number", "boolean": "boolean", "string": "string"}
-_PYTHON = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+_MAP = "map<number>"  # numbers by token id, which as a key of JSON is a string
+_TYPESCRIPT = {
+    "integer": "number",
+    "number": "number",
+    "boolean": "boolean",
+    "string": "string",
+    _MAP: "Record<string, number>",
+}
+_PYTHON = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", _MAP: "dict[str, float]"}
 
 
 def codegen_step(workspace: Workspace) -> Step:
@@ -155,10 +162,10 @@ def _type(option: dict[str, Any], names: dict[str, str], many: str, choice: tupl
 
 
 def _range(option: dict[str, Any]) -> str:
-    if option["type"] == "boolean":
+    if option["type"] == "boolean" or option.get("choices"):
         return ""
     low, high = (_number(option.get(bound)) for bound in ("minimum", "maximum"))
-    unit = " entries" if option["type"].endswith("[]") else ""
+    unit = " entries" if option["type"].endswith("[]") else " bytes" if option["type"] == "string" else ""
     if low and high:
         return f"{low} to {high}{unit}"
     if low:

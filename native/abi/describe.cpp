@@ -20,6 +20,7 @@ template <class Options> struct TypeName {
     const char * operator()(bool Options::*) const { return "boolean"; }
     const char * operator()(std::string Options::*) const { return "string"; }
     const char * operator()(std::vector<std::string> Options::*) const { return "string[]"; }
+    const char * operator()(TokenNumbers Options::*) const { return "map<number>"; } // by token id
 };
 
 template <class Options>

@@ -36,6 +36,34 @@ json model_json(const ModelInfo & model) {
             {"chatTemplate", model.chat_template}};
 }
 
+json token_json(const TokenProbability & token) {
+    return {{"tokenId", token.token}, {"text", token.text}, {"logprob", token.logprob}};
+}
+
+json logprobs_json(const std::vector<TokenLogprobs> & tokens) {
+    json list = json::array();
+    for (const TokenLogprobs & token : tokens) {
+        json top = json::array();
+        for (const TokenProbability & other : token.top) {
+            top.push_back(token_json(other));
+        }
+        json entry   = token_json(token.chosen);
+        entry["top"] = std::move(top);
+        list.push_back(std::move(entry));
+    }
+    return list;
+}
+
+// Only where a request asks for them.
+void add_logprobs(json & written, const Event & event) {
+    if (const auto * tokens = std::get_if<TokensEvent>(&event); tokens && tokens->logprobs) {
+        written["logprobs"] = logprobs_json(*tokens->logprobs);
+    }
+    if (const auto * done = std::get_if<DoneEvent>(&event); done && done->logprobs) {
+        written["result"]["logprobs"] = logprobs_json(*done->logprobs);
+    }
+}
+
 struct Writer {
     int64_t threads; // of the engine that the events come from
 
@@ -118,6 +146,7 @@ std::string write_events(const EventQueue & events, int64_t threads) {
     json array = json::array();
     for (const Event & event : events) {
         array.push_back(std::visit(Writer{threads}, event));
+        add_logprobs(array.back(), event);
     }
     return array.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -1,6 +1,7 @@
 // The conversions behind options_json.h.
 #include "abi/options_json.h"
 
+#include <charconv>
 #include <cmath>
 
 namespace headrace {
@@ -45,6 +46,16 @@ template <class Options> void check_range(const OptionDeclaration<Options> & dec
         refuse(declared.name, "must be from " + plain(declared.minimum) + " to " + plain(declared.maximum) +
                                   ", not " + plain(value));
     }
+}
+
+// The key of a token's number: a token id in plain digits.
+int32_t read_token_id(const char * option, const std::string & key) {
+    int32_t    id     = 0;
+    const auto result = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (result.ec != std::errc() || result.ptr != key.data() + key.size() || id < 0) {
+        refuse(option, "must have token ids as keys, not " + brief(key));
+    }
+    return id;
 }
 
 template <class Options> struct Reader {
@@ -103,7 +114,38 @@ template <class Options> struct Reader {
         }
         into.*member = value.get<std::vector<std::string>>();
     }
+
+    void operator()(TokenNumbers Options::* member) const {
+        if (!value.is_object()) {
+            refuse(declared.name, "must be an object of numbers by token id, not " + brief(value));
+        }
+        if (value.size() > MAX_TOKEN_NUMBERS) {
+            refuse(declared.name, "may hold at most " + std::to_string(MAX_TOKEN_NUMBERS) + " tokens");
+        }
+        TokenNumbers numbers;
+        for (const auto & [key, number] : value.items()) {
+            const int32_t id = read_token_id(declared.name, key);
+            if (!number.is_number()) {
+                refuse(declared.name, "must hold numbers, not " + brief(number));
+            }
+            check_range(declared, number.template get<double>());
+            numbers[id] = number.template get<double>();
+        }
+        into.*member = std::move(numbers);
+    }
 };
+
+template <class Value> json value_json(const Value & value) {
+    return value;
+}
+
+json value_json(const TokenNumbers & numbers) {
+    json object = json::object();
+    for (const auto & [token, number] : numbers) {
+        object[std::to_string(token)] = number;
+    }
+    return object;
+}
 
 template <class Options>
 Options read(const json & given, std::span<const OptionDeclaration<Options>> declarations) {
@@ -130,7 +172,8 @@ template <class Options>
 json write(const Options & options, std::span<const OptionDeclaration<Options>> declarations) {
     json object = json::object();
     for (const auto & declaration : declarations) {
-        std::visit([&](auto member) { object[declaration.name] = options.*member; }, declaration.member);
+        std::visit([&](auto member) { object[declaration.name] = value_json(options.*member); },
+                   declaration.member);
     }
     return object;
 }

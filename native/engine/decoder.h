@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+struct llama_vocab;
+
 namespace headrace {
 
 // The state of one sequence in the KV cache, copied out of it; opaque.
@@ -68,6 +70,9 @@ class Vocabulary {
 
     // Whether the model ends its text with this token.
     virtual bool is_end(Token token) const = 0;
+
+    // The same vocabulary for llama.cpp's grammars and DRY; null where there is none.
+    virtual const llama_vocab * llama() const { return nullptr; }
 };
 
 } // namespace headrace

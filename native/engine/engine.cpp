@@ -3,6 +3,7 @@
 
 #include "engine/abort_guard.h"
 #include "engine/fingerprint.h"
+#include "engine/logit_watch.h"
 #include "engine/model_drafter.h"
 #include "engine/op_audit.h"
 #include "engine/prompt_drafter.h"
@@ -130,6 +131,7 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
+    health_watch_ = read_health_watch(options.health_watch);
     scheduler_ =
         std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
                                     now_ms, scheduler_options(options));
@@ -168,6 +170,9 @@ Request Engine::prepare(Submission & submission) const {
     }
     fit(request);
     find_adapters(request);
+    request.health_watch = health_watch_;
+    request.grammar.text = request.options.grammar;
+    check_sampling(request, *model_);
     return request;
 }
 

@@ -87,6 +87,7 @@ class Engine {
     std::unique_ptr<Drafter>      drafter_; // null: no speculation
     std::unique_ptr<PrefixStore>  store_;
     std::unique_ptr<Scheduler>    scheduler_;
+    HealthWatch                   health_watch_ = HealthWatch::full;
 };
 
 } // namespace headrace

@@ -5,10 +5,12 @@
 #pragma once
 
 #include "engine/error.h"
+#include "engine/logprobs.h"
 #include "engine/metrics.h"
 #include "engine/op_watch.h"
 #include "engine/request.h"
 
+#include <optional>
 #include <variant>
 
 namespace headrace {
@@ -39,6 +41,8 @@ struct TokensEvent {
     RequestId          id = 0;
     std::string        text;
     std::vector<Token> token_ids;
+
+    std::optional<std::vector<TokenLogprobs>> logprobs; // of token_ids, when the request asks for them
 };
 
 struct DoneEvent {
@@ -48,6 +52,8 @@ struct DoneEvent {
     FinishReason       finish_reason = FinishReason::stop;
     Usage              usage;
     RequestStats       stats;
+
+    std::optional<std::vector<TokenLogprobs>> logprobs; // of token_ids, when the request asks for them
 };
 
 struct AuditEvent {

@@ -31,6 +31,8 @@ class Model : public Vocabulary {
     std::string piece(Token token) const override;
     bool        is_end(Token token) const override;
 
+    const llama_vocab * llama() const override { return vocabulary_; }
+
     // With the model's own beginning-of-text token where it wants one; special tokens in the text count as such.
     std::vector<Token> tokenize(const std::string & text) const;
 

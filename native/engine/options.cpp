@@ -3,9 +3,10 @@
 
 namespace headrace {
 
-static const char * const SCHEDULES[]    = {"latency", "balanced", "throughput"};
-static const char * const SPECULATIONS[] = {"none", "prompt", "draft"};
-static const char * const OVERFLOWS[]    = {"error", "shift"};
+static const char * const     SCHEDULES[]      = {"latency", "balanced", "throughput"};
+static const char * const     SPECULATIONS[]   = {"none", "prompt", "draft"};
+static const char * const     OVERFLOWS[]      = {"error", "shift"};
+static constexpr const char * HEALTH_WATCHES[] = {"full", "numbers", "off"};
 
 static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"contextSize", &LoadOptions::context_size, 0, 1048576, true,
@@ -37,6 +38,10 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
      "room for snapshots in that folder"},
     {"selfTest", &LoadOptions::self_test, 0, 1, true,
      "when loading, run six tokens to prove that every operation of the model is computed"},
+    {"healthWatch", &LoadOptions::health_watch, 0, 16, true,
+     "which logits end a request with numeric_fault: full looks at numbers and their distribution, numbers "
+     "only at what is no number or always the same, off at nothing",
+     HEALTH_WATCHES},
 };
 
 static const OptionDeclaration<GenerationOptions> GENERATION[] = {
@@ -49,11 +54,11 @@ static const OptionDeclaration<GenerationOptions> GENERATION[] = {
     {"minP", &GenerationOptions::min_p, 0, 1, true,
      "drop tokens below this share of the likeliest one's probability; 0 drops none"},
     {"repeatPenalty", &GenerationOptions::repeat_penalty, 0.1, 10, true,
-     "divide the logits of tokens among the last 64; 1 changes nothing"},
+     "divide the logits of tokens among the last penaltyWindow ones; 1 changes nothing"},
     {"frequencyPenalty", &GenerationOptions::frequency_penalty, -2, 2, false,
-     "subtract this from a token's logit for each time it is among the last 64 tokens"},
+     "subtract this from a token's logit for each time it is among the last penaltyWindow"},
     {"presencePenalty", &GenerationOptions::presence_penalty, -2, 2, false,
-     "subtract this from a token's logit if it is among the last 64 tokens"},
+     "subtract this from a token's logit if it is among the last penaltyWindow"},
     {"seed", &GenerationOptions::seed, -1, 4294967294, false,
      "same seed, same options, same text; -1 takes a new one each time"},
     {"stop", &GenerationOptions::stop, 0, 16, false,
@@ -70,6 +75,47 @@ static const OptionDeclaration<GenerationOptions> GENERATION[] = {
      OVERFLOWS},
     {"adapters", &GenerationOptions::adapters, 0, 16, true,
      "LoRA adapters to apply, by the name they were loaded under, as name or name:scale"},
+    {"penaltyWindow", &GenerationOptions::penalty_window, 0, 1048576, true,
+     "tokens of prompt and answer that the three penalties look back on; 0 switches them off"},
+    {"typicalP", &GenerationOptions::typical_p, 0, 1, true,
+     "sample among the tokens whose surprise is closest to the expected one and that together reach this "
+     "probability; 1 among all"},
+    {"topNSigma", &GenerationOptions::top_n_sigma, 0, 100, true,
+     "drop tokens whose logit is more than this many standard deviations below the highest; 0 drops none"},
+    {"dynatempRange", &GenerationOptions::dynatemp_range, 0, 5, true,
+     "let the temperature vary by this much to both sides, higher where the model is less sure; 0 keeps it "
+     "fixed"},
+    {"dynatempExponent", &GenerationOptions::dynatemp_exponent, 0, 10, true,
+     "how the temperature follows the model's uncertainty when dynatempRange is not 0"},
+    {"dryMultiplier", &GenerationOptions::dry_multiplier, 0, 100, true,
+     "strength of the DRY penalty on tokens that would prolong a repetition; 0 switches it off"},
+    {"dryBase", &GenerationOptions::dry_base, 1, 10, true,
+     "the DRY penalty is dryMultiplier times this, to the power of the repetition's length past "
+     "dryAllowedLength"},
+    {"dryAllowedLength", &GenerationOptions::dry_allowed_length, 1, 1048576, true,
+     "tokens that may be repeated without a DRY penalty"},
+    {"dryPenaltyLastN", &GenerationOptions::dry_penalty_last_n, 0, 1048576, true,
+     "tokens of prompt and answer that DRY searches for repetitions; 0 switches it off"},
+    {"drySequenceBreakers", &GenerationOptions::dry_sequence_breakers, 0, 16, true,
+     "strings across which DRY sees no repetition, each of 1 to 40 bytes"},
+    {"xtcProbability", &GenerationOptions::xtc_probability, 0, 1, true,
+     "how often XTC drops all but the least likely of the tokens above xtcThreshold; 0 never"},
+    {"xtcThreshold", &GenerationOptions::xtc_threshold, 0, 1, true,
+     "probability from which on a token counts as a top choice for XTC; above 0.5 there is never a choice"},
+    {"mirostat", &GenerationOptions::mirostat, 0, 2, true,
+     "1 or 2: steer the text's surprise by this version of Mirostat, in place of topK, topP, minP, typicalP, "
+     "topNSigma, XTC and dynatempRange; 0 does not"},
+    {"mirostatTau", &GenerationOptions::mirostat_tau, 0, 20, true,
+     "the surprise per token that Mirostat aims at, in bits"},
+    {"mirostatEta", &GenerationOptions::mirostat_eta, 0, 1, true, "how fast Mirostat corrects itself"},
+    {"logitBias", &GenerationOptions::logit_bias, -100, 100, true,
+     "by token id, what to add to the token's logit"},
+    {"grammar", &GenerationOptions::grammar, 0, 262144, true,
+     "a GBNF grammar that the whole answer follows; the generation ends where the grammar ends"},
+    {"logprobs", &GenerationOptions::logprobs, 0, 1, false,
+     "tell each token's log probability in the model's own distribution, before any sampling option"},
+    {"topLogprobs", &GenerationOptions::top_logprobs, 0, 20, false,
+     "with logprobs: tell this many of the likeliest tokens as well"},
 };
 
 std::span<const OptionDeclaration<LoadOptions>> load_option_declarations() {

@@ -5,12 +5,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace headrace {
+
+// By token id: a number that belongs to a token of the vocabulary.
+using TokenNumbers = std::map<int32_t, double>;
+
+constexpr size_t MAX_TOKEN_NUMBERS = 1024; // entries of such an option at most
 
 // Chosen once, when a model is loaded.
 struct LoadOptions {
@@ -31,6 +37,8 @@ struct LoadOptions {
     int64_t     prefix_cache_bytes = 256 << 20;    // of snapshots in memory; 0 keeps none
     std::string prefix_cache_folder;               // where snapshots outlive the engine; empty: nowhere
     int64_t     prefix_cache_disk_bytes = 1 << 30; // of snapshots in that folder
+
+    std::string health_watch = "full"; // which logits end a request: see logit_watch.h
 };
 
 // Chosen for each request.
@@ -50,17 +58,39 @@ struct GenerationOptions {
     int64_t                  deadline_ms = 0; // from submission to the last token; 0: none
     std::string              overflow    = "error";
     std::vector<std::string> adapters; // LoRA adapters by name, "name" or "name:scale"
+
+    // Sampling; what each does is in options.cpp, in which order is in sampling.h.
+    int64_t                  penalty_window     = 64; // tokens
+    double                   typical_p          = 1.0;
+    double                   top_n_sigma        = 0.0;
+    double                   dynatemp_range     = 0.0;
+    double                   dynatemp_exponent  = 1.0;
+    double                   dry_multiplier     = 0.0;
+    double                   dry_base           = 1.75;
+    int64_t                  dry_allowed_length = 2;    // tokens
+    int64_t                  dry_penalty_last_n = 4096; // tokens
+    std::vector<std::string> dry_sequence_breakers{"\n", ":", "\"", "*"};
+    double                   xtc_probability = 0.0;
+    double                   xtc_threshold   = 0.1;
+    int64_t                  mirostat        = 0; // 1, 2: the version of the method
+    double                   mirostat_tau    = 5.0;
+    double                   mirostat_eta    = 0.1;
+    TokenNumbers             logit_bias;
+    std::string              grammar;
+    bool                     logprobs     = false;
+    int64_t                  top_logprobs = 0;
 };
 
 template <class Options> struct OptionDeclaration {
-    using Member = std::variant<int64_t Options::*, double Options::*, bool Options::*,
-                                std::string Options::*, std::vector<std::string> Options::*>;
+    using Member =
+        std::variant<int64_t Options::*, double Options::*, bool Options::*, std::string Options::*,
+                     std::vector<std::string> Options::*, TokenNumbers Options::*>;
 
     const char * name; // as on the wire, camelCase
     Member       member;
-    double       minimum; // of the number, or of the length of a list or a string
-    double       maximum;
-    bool         local_only; // refused by remote endpoints
+    double minimum; // of the number, of the length of a list or a string, or of each of a token's numbers
+    double maximum;
+    bool   local_only; // refused by remote endpoints
     const char * help;
 
     std::span<const char * const> choices = {}; // of a string: all it may be; empty: anything

@@ -37,6 +37,9 @@ struct Grammar {
     std::vector<Token>       trigger_tokens;
 };
 
+// How much of the logits is looked at: see logit_watch.h.
+enum class HealthWatch { full, numbers, off };
+
 // A LoRA adapter of the model, by its place in the load command, and how strongly it applies.
 struct AdapterUse {
     size_t index = 0;
@@ -53,6 +56,7 @@ struct Request {
     Grammar                 grammar;
     std::vector<Token>      stop_tokens; // end the generation like an end-of-text token, without being text
     std::vector<Token>      preserved_tokens; // control tokens that are text all the same: tool call markers
+    HealthWatch             health_watch = HealthWatch::full; // of the engine
     RequestTimes            times;
     bool                    cancelled = false;
 };

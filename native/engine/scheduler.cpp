@@ -100,6 +100,9 @@ void Scheduler::drop_ended() {
         done.finish_reason = FinishReason::cancelled;
         done.usage         = {request.prompt.size(), 0, 0};
         done.stats         = measure(request.times, done.usage, clock_());
+        if (request.options.logprobs) {
+            done.logprobs.emplace();
+        }
         events_.push_back(std::move(done));
         totals_.cancelled++;
     }
@@ -148,7 +151,7 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     slot.phase                  = SlotPhase::prefill;
     slot.computed               = lease.reused.tokens;
     slot.stop_at                = lease.checkpoint;
-    slot.sampler.emplace(slot.request.options, vocabulary_.size(), slot.request.prompt);
+    slot.sampler.emplace(slot.request, vocabulary_);
     slot.text.emplace(slot.request.options.stop);
     occupied_ |= bit(lease.sequence);
     totals_.cached_tokens += lease.reused.tokens;
@@ -295,6 +298,9 @@ void Scheduler::take_token(size_t index, Token token) {
     times.last_token = now;
     slot.last        = token;
     slot.output.push_back(token);
+    if (slot.sampler->logprobs()) {
+        slot.logprobs.push_back(*slot.sampler->logprobs());
+    }
     if (slot.governor) {
         drafter_->append(index, token);
     }
@@ -303,7 +309,7 @@ void Scheduler::take_token(size_t index, Token token) {
     const bool   full  = slot.computed >= decoder_.context_size() && request.options.overflow != "shift";
     if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
         finish(index, FinishReason::stop);
-    } else if (slot.text->push(vocabulary_.piece(token))) {
+    } else if (slot.text->push(vocabulary_.piece(token)) || slot.sampler->ended()) {
         finish(index, FinishReason::stop);
     } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) || full) {
         finish(index, FinishReason::length);
@@ -326,6 +332,9 @@ void Scheduler::finish(size_t index, FinishReason reason) {
     done.stats.slid            = slot.request.slid;
     done.text                  = std::move(slot.shown);
     done.token_ids             = std::move(slot.output);
+    if (slot.request.options.logprobs) {
+        done.logprobs = std::move(slot.logprobs);
+    }
     events_.push_back(std::move(done));
 
     (reason == FinishReason::cancelled ? totals_.cancelled : totals_.finished)++;
@@ -365,6 +374,10 @@ void Scheduler::announce(Slot & slot) {
     tokens.id   = slot.request.id;
     tokens.text = std::move(text);
     tokens.token_ids.assign(slot.output.begin() + static_cast<ptrdiff_t>(slot.announced), slot.output.end());
+    if (slot.request.options.logprobs) {
+        tokens.logprobs.emplace(slot.logprobs.begin() + static_cast<ptrdiff_t>(slot.announced),
+                                slot.logprobs.end());
+    }
     slot.announced = slot.output.size();
     events_.push_back(std::move(tokens));
 }

@@ -35,6 +35,8 @@ struct Slot {
     std::vector<Token>                 output;        // all tokens sampled so far
     size_t                             announced = 0; // of those, how many a tokens event has carried
     std::string                        shown;         // all text announced so far
+
+    std::vector<TokenLogprobs> logprobs; // of output, when the request asks for them
 };
 
 } // namespace headrace

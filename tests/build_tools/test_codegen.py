@@ -37,8 +37,10 @@ def declarations() -> Declarations:
             option("temperature", "request", "number", 0.8, minimum=0.0, maximum=5.0),
             option("topK", "request", "integer", 40, localOnly=True, help="a | b */ c"),
             option("stop", "request", "string[]", [], minimum=0.0, maximum=16.0),
-            option("echo", "request", "boolean", False),
-            option("mode", "load", "string", "a", choices=["a", "b"]),
+            option("echo", "request", "boolean", False, minimum=0.0, maximum=1.0),
+            option("bias", "request", "map<number>", {}, minimum=-100.0, maximum=100.0),
+            option("grammar", "request", "string", "", minimum=0.0, maximum=9.0, choices=[]),
+            option("mode", "load", "string", "a", minimum=0.0, maximum=16.0, choices=["a", "b"]),
         ],
         "errors": [
             {"code": "invalid_option", "help": "an option is wrong"},
@@ -64,7 +66,9 @@ def test_typescript(declarations: Declarations) -> None:
     assert '  mode?: "a" | "b";' in text
     assert "  /** Help of maxTokens. 1 or more, default 512. */\n  maxTokens?: number;" in text
     assert "0 to 16 entries, default []. */\n  stop?: string[];" in text
-    assert "  /** Help of echo. Default false. */\n  echo?: boolean;" in text
+    assert "/** Help of echo. Default false. */\n  echo?: boolean;" in text
+    assert "-100 to 100, default {}. */\n  bias?: Record<string, number>;" in text
+    assert '0 to 9 bytes, default "". */\n  grammar?: string;' in text
     assert "/** A | b * / c. Default 40, local endpoints only. */" in text
     assert 'export type Operation = "query" | "chat";' in text
     assert '  /** A fault. */\n  | "internal";\n' in text
@@ -81,6 +85,8 @@ def test_python_types_can_be_imported_and_hold_every_name(declarations: Declarat
         "top_k": int,
         "stop": list[str],
         "echo": bool,
+        "bias": dict[str, float],
+        "grammar": str,
     }
     assert names["ErrorCode"].__args__ == ("invalid_option", "internal")
 

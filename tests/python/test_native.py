@@ -37,11 +37,15 @@ def other_value(option: Mapping[str, Any]) -> object:
         return not option["default"]
     if option["choices"]:
         return next(choice for choice in option["choices"] if choice != option["default"])
+    if option["name"] == "grammar":
+        return "root ::= .+"
+    if option["type"] == "map<number>":
+        return {"7": 0.5, "4095": -100}
     if option["type"] == "string":
         return "other"
     if option["type"] == "string[]":
         return ["never said", "nor this"]
-    candidates = [7, 64, 1024] if option["type"] == "integer" else [0.5, 0.25, 1.5]
+    candidates = [7, 64, 1024, 1] if option["type"] == "integer" else [0.5, 0.25, 1.5]
     return next(
         value
         for value in candidates
@@ -56,6 +60,12 @@ def invalid_values(option: Mapping[str, Any]) -> list[object]:
             return ["7", None, True, 1.5, [1], option["minimum"] - 1, option["maximum"] + 1, 1e300]
         case "number":
             return ["0.5", None, True, [0.5], option["minimum"] - 1, option["maximum"] + 1]
+        case "map<number>":
+            return [
+                *["text", 7, [7], None, {"x": 1}, {"-1": 1}, {"1.5": 1}, {"": 1}, {"99999999999": 1}],
+                *[{"7": "a"}, {"7": None}, {"7": option["maximum"] + 1}, {"7": option["minimum"] - 1}],
+                {str(token): 1 for token in range(1025)},
+            ]
         case "string[]":
             return ["text", 7, [7], [None], {"0": "text"}, ["x"] * (int(option["maximum"]) + 1)]
         case "string" if option["choices"]:
