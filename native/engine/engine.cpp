@@ -44,7 +44,19 @@ int64_t Engine::load(const std::string & path, LoadOptions options, const LoadPr
         with_abort_guard([&] {
             model_   = std::make_unique<Model>(path, host_.memory_map, progress);
             options  = resolve(options, host_, model_->info());
-            decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
+            threads_ = start_compute_threads(options.threads);
+            if (model_->is_causal()) {
+                decoder_ = std::make_unique<LlamaDecoder>(*model_, options, *threads_);
+                if (!decoder_->has_memory()) {
+                    decoder_.reset();
+                }
+            }
+            const bool generates = decoder_ != nullptr;
+            embed_limits_        = embed_limits(*model_, options, !generates);
+            llama_embedder_ = std::make_unique<LlamaEmbedder>(*model_, options, embed_limits_, *threads_);
+            if (!generates) {
+                llama_embedder_->prepare();
+            }
         });
     } catch (const Error & error) {
         if (error.code != ErrorCode::engine_aborted) {
@@ -53,11 +65,24 @@ int64_t Engine::load(const std::string & path, LoadOptions options, const LoadPr
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
-    scheduler_ =
-        std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
-                                    static_cast<size_t>(options.batch_size));
-    events_.push_back(ReadyEvent{model_->info(), options, now_ms() - before});
+    embedder_ = std::make_unique<Embedder>(*llama_embedder_, embed_limits_, events_, now_ms);
+    if (decoder_) {
+        scheduler_ = std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms,
+                                                 static_cast<size_t>(options.slots),
+                                                 static_cast<size_t>(options.batch_size));
+    }
+    events_.push_back(ReadyEvent{model_->info(), operations(), options, now_ms() - before});
     return options.threads;
+}
+
+std::vector<std::string> Engine::operations() const {
+    if (!generates()) {
+        return {"embed"};
+    }
+    if (!model_->info().chat_template) {
+        return {"query", "embed"};
+    }
+    return {"query", "chat", "embed"};
 }
 
 // Any seed but 2^32-1, which llama.cpp takes for "draw one yourself".
@@ -101,22 +126,132 @@ void Engine::submit(Submission submission) {
     scheduler_->submit(std::move(request));
 }
 
+// The choice by name, or what the model stands for.
+static Pooling choose_pooling(const std::string & name, const Model & model) {
+    const auto * chosen = std::find(std::begin(POOLING_NAMES), std::end(POOLING_NAMES), name);
+    if (chosen != std::end(POOLING_NAMES)) {
+        return static_cast<Pooling>(chosen - std::begin(POOLING_NAMES));
+    }
+    switch (model.pooling()) {
+        case LLAMA_POOLING_TYPE_MEAN: return Pooling::mean;
+        case LLAMA_POOLING_TYPE_CLS: return Pooling::cls;
+        case LLAMA_POOLING_TYPE_LAST: return Pooling::last;
+        case LLAMA_POOLING_TYPE_RANK:
+            throw Error(
+                ErrorCode::unsupported_operation,
+                "this model ranks texts and has no vectors of its own: embed needs the option pooling "
+                "(mean, cls or last)");
+        default: return model.is_causal() ? Pooling::last : Pooling::mean;
+    }
+}
+
+std::vector<Token> Engine::prepare_input(const EmbedSubmission & submission, size_t index) const {
+    const std::string  where  = "inputs[" + std::to_string(index) + "]";
+    std::vector<Token> tokens = model_->tokenize(submission.inputs[index]);
+    const size_t       limit  = embed_limits_.input;
+    if (tokens.empty()) {
+        throw Error(ErrorCode::invalid_request, where + " is empty, and this model adds no tokens of its own",
+                    {{"index", static_cast<double>(index)}});
+    }
+    if (tokens.size() <= limit) {
+        return tokens;
+    }
+    if (!submission.options.truncate) {
+        throw Error(ErrorCode::context_overflow,
+                    where + " has " + std::to_string(tokens.size()) + " tokens, this model embeds at most " +
+                        std::to_string(limit) + " at once (options contextSize" +
+                        (embed_limits_.whole ? " and batchSize)" : ")"),
+                    {{"index", static_cast<double>(index)},
+                     {"promptTokens", static_cast<double>(tokens.size())},
+                     {"contextSize", static_cast<double>(limit)}});
+    }
+    // What closes a text stays at its end, as in every text that the model was trained with.
+    const size_t closing = std::min(model_->closing_tokens(), limit - 1);
+    std::copy(tokens.end() - static_cast<ptrdiff_t>(closing), tokens.end(),
+              tokens.begin() + static_cast<ptrdiff_t>(limit - closing));
+    tokens.resize(limit);
+    return tokens;
+}
+
+EmbedRequest Engine::prepare(EmbedSubmission & submission) const {
+    if (submission.inputs.empty()) {
+        throw Error(ErrorCode::invalid_request, "inputs must be a list with at least one text");
+    }
+    EmbedRequest request;
+    request.id                 = submission.id;
+    request.pooling            = choose_pooling(submission.options.pooling, *model_);
+    request.normalize          = submission.options.normalize;
+    submission.options.pooling = POOLING_NAMES[static_cast<size_t>(request.pooling)];
+    for (size_t index = 0; index < submission.inputs.size(); index++) {
+        request.inputs.push_back(prepare_input(submission, index));
+    }
+    return request;
+}
+
+void Engine::embed(EmbedSubmission submission) {
+    EmbedRequest request = prepare(submission);
+    size_t       tokens  = 0;
+    for (const std::vector<Token> & input : request.inputs) {
+        tokens += input.size();
+    }
+    events_.push_back(AcceptedEvent{request.id, submission.options, tokens});
+    embedder_->submit(std::move(request));
+}
+
+void Engine::tokenize(RequestId id, const std::string & text, const TokenizeOptions & options) {
+    events_.push_back(TokenizedEvent{id, model_->tokenize(text, options.add_special, options.parse_special)});
+}
+
+void Engine::detokenize(RequestId id, const std::vector<Token> & tokens) {
+    for (size_t i = 0; i < tokens.size(); i++) {
+        if (tokens[i] < 0 || static_cast<size_t>(tokens[i]) >= model_->size()) {
+            throw Error(ErrorCode::invalid_request,
+                        "tokenIds[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
+                            ", the vocabulary has the tokens 0 to " + std::to_string(model_->size() - 1),
+                        {{"index", static_cast<double>(i)}});
+        }
+    }
+    events_.push_back(DetokenizedEvent{id, model_->detokenize(tokens)});
+}
+
+void Engine::count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options) {
+    events_.push_back(
+        CountedEvent{id, model_->tokenize(text, options.add_special, options.parse_special).size()});
+}
+
 void Engine::cancel(RequestId id) {
-    scheduler_->cancel(id);
+    if (scheduler_) {
+        scheduler_->cancel(id);
+    }
+    embedder_->cancel(id);
+}
+
+size_t Engine::unfinished() const {
+    return (scheduler_ ? scheduler_->unfinished() : 0) + embedder_->unfinished();
 }
 
 size_t Engine::tick(double budget_ms) {
     const double end = now_ms() + budget_ms;
     do {
-        with_abort_guard([&] { scheduler_->step(); });
-    } while (scheduler_->unfinished() > 0 && now_ms() < end);
-    scheduler_->flush();
-    return scheduler_->unfinished();
+        with_abort_guard([&] {
+            if (scheduler_) {
+                scheduler_->step();
+            }
+            embedder_->step();
+        });
+    } while (unfinished() > 0 && now_ms() < end);
+    if (scheduler_) {
+        scheduler_->flush();
+    }
+    return unfinished();
 }
 
 void Engine::fail(const Error & error) {
     if (scheduler_) {
         scheduler_->fail_all(error);
+    }
+    if (embedder_) {
+        embedder_->fail_all(error);
     }
     events_.push_back(EngineFailedEvent{error});
 }

@@ -1,10 +1,12 @@
-// The engine: a model, its decoder and the scheduler, behind prompts and events.
+// The engine: a model, its decoder and the scheduler, behind prompts and events; beside them the embedder.
 //
 // One per endpoint, on one thread. Knows no JSON and no templates: abi/headrace.cpp brings prompts that
 // are rendered already.
 #pragma once
 
+#include "engine/compute_threads.h"
 #include "engine/llama_decoder.h"
+#include "engine/llama_embedder.h"
 #include "engine/model.h"
 #include "engine/scheduler.h"
 
@@ -28,6 +30,13 @@ struct Submission {
     std::string       turn_end; // the text that ends a turn in the model's chat template; may be empty
 };
 
+// A request for the vectors of texts.
+struct EmbedSubmission {
+    RequestId                id = 0;
+    std::vector<std::string> inputs;
+    EmbedOptions             options;
+};
+
 class Engine {
   public:
     explicit Engine(Host host);
@@ -40,7 +49,17 @@ class Engine {
     // Leaves an AcceptedEvent. Throws Error when the prompt cannot be taken.
     void submit(Submission submission);
 
+    void embed(EmbedSubmission submission);
+
+    // Questions about texts, answered at once. Throw Error (invalid_request).
+    void tokenize(RequestId id, const std::string & text, const TokenizeOptions & options);
+    void detokenize(RequestId id, const std::vector<Token> & tokens);
+    void count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options);
+
     void cancel(RequestId id);
+
+    // Whether the model can be queried; all that load can embed.
+    bool generates() const { return scheduler_ != nullptr; }
 
     // Steps until budget_ms are spent, at least once if there is work. Returns unfinished requests.
     // Throws Error when the engine cannot go on; the caller then ends it with fail().
@@ -53,13 +72,21 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
-    Request prepare(Submission & submission) const;
+    Request                  prepare(Submission & submission) const;
+    EmbedRequest             prepare(EmbedSubmission & submission) const;
+    std::vector<Token>       prepare_input(const EmbedSubmission & submission, size_t index) const;
+    std::vector<std::string> operations() const;
+    size_t                   unfinished() const;
 
-    Host                          host_;
-    EventQueue                    events_;
-    std::unique_ptr<Model>        model_;
-    std::unique_ptr<LlamaDecoder> decoder_;
-    std::unique_ptr<Scheduler>    scheduler_;
+    Host                           host_;
+    EventQueue                     events_;
+    std::unique_ptr<Model>         model_;
+    std::unique_ptr<LlamaDecoder>  decoder_;   // of a model that generates
+    std::unique_ptr<Scheduler>     scheduler_; // of a model that generates
+    EmbedLimits                    embed_limits_;
+    std::unique_ptr<LlamaEmbedder> llama_embedder_;
+    std::unique_ptr<Embedder>      embedder_;
+    ComputeThreads                 threads_; // last, to end first
 };
 
 } // namespace headrace

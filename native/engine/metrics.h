@@ -24,6 +24,12 @@ struct RequestStats {
     double itl_p95_ms                = 0;
 };
 
+struct EmbedStats {
+    double queue_ms          = 0; // submitted → first forward pass
+    double total_ms          = 0; // submitted → finished
+    double tokens_per_second = 0; // input tokens, from the first forward pass on
+};
+
 RequestStats measure(const RequestTimes & times, const Usage & usage, double finished);
 
 } // namespace headrace
