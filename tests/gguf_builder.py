@@ -238,12 +238,19 @@ def unsound() -> Gguf:
 
     Its rope dimensions do not fit its heads, which this architecture's graph does not check.
     """
-    gguf = parrot([b"a", b"b", b"c"])
-    named = {key.replace("llama.", "nanbeige."): value for key, value in gguf.metadata.items()}
-    gguf.metadata = named | {
-        "general.architecture": Value(STRING, "nanbeige"),
-        "nanbeige.rope.dimension_count": Value(UINT32, 64),
+    gguf = renamed(parrot([b"a", b"b", b"c"]), "nanbeige")
+    gguf.metadata["nanbeige.rope.dimension_count"] = Value(UINT32, 64)
+    return gguf
+
+
+def renamed(gguf: Gguf, architecture: str) -> Gguf:
+    """The file, which is changed, as one of another architecture."""
+    before = gguf.metadata["general.architecture"].data
+    named = {
+        key.replace(f"{before}.", f"{architecture}.", 1) if key.startswith(f"{before}.") else key: value
+        for key, value in gguf.metadata.items()
     }
+    gguf.metadata = named | {"general.architecture": Value(STRING, architecture)}
     return gguf
 
 

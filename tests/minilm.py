@@ -22,8 +22,20 @@ from build_tools.progress import Reporter
 from build_tools.sources import Download, fetch
 from build_tools.steps import StepRun
 from build_tools.workspace import Workspace
-from tests.gguf_builder import ARRAY, BOOL, CONTROL, F32, FLOAT32, INT32, NORMAL, STRING, UINT32
-from tests.gguf_builder import Gguf, Tensor, Value
+from tests.gguf_builder import (
+    ARRAY,
+    BOOL,
+    CONTROL,
+    F32,
+    FLOAT32,
+    INT32,
+    NORMAL,
+    STRING,
+    UINT32,
+    Gguf,
+    Tensor,
+    Value,
+)
 
 Precision = Literal["f16", "q8_0"]
 

@@ -37,7 +37,7 @@ void Embedder::drop_cancelled() {
     });
 }
 
-void Embedder::step() {
+void Embedder::step(bool beside_streams) {
     drop_cancelled();
     if (queue_.empty()) {
         return;
@@ -47,7 +47,7 @@ void Embedder::step() {
         work.started = clock_();
     }
     try {
-        compute(work);
+        compute(work, beside_streams ? pace_.budget() : limits_.pass);
     } catch (const Error & error) {
         if (error.code == ErrorCode::engine_aborted) {
             throw;
@@ -62,8 +62,8 @@ void Embedder::step() {
     }
 }
 
-void Embedder::compute(Work & work) {
-    plan(work);
+void Embedder::compute(Work & work, size_t budget) {
+    plan(work, budget);
     const double before = clock_();
     model_.run(pass_);
     pace_.observe(pass_.entries.size(), clock_() - before);
@@ -71,8 +71,7 @@ void Embedder::compute(Work & work) {
 }
 
 // Whole inputs as long as there is room, else the next part of one.
-void Embedder::plan(const Work & work) {
-    const size_t budget = std::min(pace_.budget(), limits_.pass);
+void Embedder::plan(const Work & work, size_t budget) {
     pass_.entries.clear();
     pass_.fresh = work.offset == 0;
     pass_.room  = 0;

@@ -71,9 +71,10 @@ class Embedder {
     // Marks a request; it ends at the next step. Unknown ids are ignored.
     void cancel(RequestId id);
 
-    // One forward pass, if there is work. A failure ends the one request it belongs to, but for
-    // engine_aborted, which is thrown.
-    void step();
+    // One forward pass, if there is work. beside_streams: keep it as short as the scheduler's own passes;
+    // without, the same request is always divided in the same way and gives the same bits. A failure ends
+    // the one request it belongs to, but for engine_aborted, which is thrown.
+    void step(bool beside_streams);
 
     size_t unfinished() const { return queue_.size(); }
 
@@ -92,8 +93,8 @@ class Embedder {
     };
 
     void drop_cancelled();
-    void plan(const Work & work);
-    void compute(Work & work);
+    void plan(const Work & work, size_t budget);
+    void compute(Work & work, size_t budget);
     void collect(Work & work);
     void finish_input(Work & work);
     void finish_request();

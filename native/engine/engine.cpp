@@ -237,7 +237,7 @@ size_t Engine::tick(double budget_ms) {
             if (scheduler_) {
                 scheduler_->step();
             }
-            embedder_->step();
+            embedder_->step(scheduler_ && scheduler_->unfinished() > 0);
         });
     } while (unfinished() > 0 && now_ms() < end);
     if (scheduler_) {

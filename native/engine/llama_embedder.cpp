@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// llama.cpp gives every token of an embedding pass its logits as well, and keeps them twice: with a large
-// vocabulary, passes stay small enough for that to be 128 MB.
-constexpr size_t LOGITS_PER_PASS = size_t{1} << 24;
+// Enough for the CPU to multiply matrices at full speed. More would make a cancel wait longer, and memory: of
+// a model that generates, llama.cpp computes the logits of every token as well, and keeps them.
+constexpr size_t TOKENS_PER_PASS = 64;
 
 constexpr size_t SEQUENCES_PER_PASS = 32;
 
@@ -21,7 +21,7 @@ EmbedLimits embed_limits(const Model & model, const LoadOptions & options, bool 
     EmbedLimits limits;
     limits.whole = whole;
     limits.input = whole ? std::min(context, batch) : context;
-    limits.pass  = std::min(batch, std::max<size_t>(LOGITS_PER_PASS / model.size(), 16));
+    limits.pass  = std::min(batch, TOKENS_PER_PASS);
     // Each sequence of a recurrent model has a state of its own, and not a small one.
     limits.sequences = recurrent ? 1 : std::min(SEQUENCES_PER_PASS, limits.pass);
     return limits;

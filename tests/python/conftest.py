@@ -8,8 +8,10 @@ import pytest
 
 from headrace.native import Engine
 from tests.gguf_builder import Gguf
+from tests.python.wire_engine import WireEngine
 
 OpenEngine = Callable[..., Engine]
+OpenWire = Callable[..., WireEngine]
 
 
 @pytest.fixture
@@ -31,3 +33,17 @@ def open_engine(library_path: Path, tmp_path: Path) -> Iterator[OpenEngine]:
 def engine(open_engine: OpenEngine, tiny_model: Path) -> Engine:
     """The tiny chat model with a short context."""
     return open_engine(tiny_model, context_size=512)
+
+
+@pytest.fixture
+def open_wire(library_path: Path, tmp_path: Path) -> Iterator[OpenWire]:
+    """As `open_engine`, but by the C functions alone; load options by their names on the wire."""
+    with ExitStack() as stack:
+
+        def open_wire(model: Path | Gguf, **options: object) -> WireEngine:
+            path = model.write(tmp_path / "model.gguf") if isinstance(model, Gguf) else model
+            engine = WireEngine(library_path, path, **options)
+            stack.callback(engine.close)
+            return engine
+
+        yield open_wire

@@ -62,10 +62,11 @@ def invalid_values(option: Mapping[str, Any]) -> list[object]:
 def test_describe_names_what_the_wire_format_promises(declarations: dict[str, Any]) -> None:
     assert declarations["abiVersion"] == native.ABI_VERSION
     assert declarations["build"]["host"] == "native"
-    assert set(declarations["operations"]) == {"query", "chat"}
+    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate"}
+    assert set(declarations["operations"]) == {"query", "chat", "embed"} | questions
     assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled"}
     for option in declarations["options"]:
-        assert option["scope"] in ("load", "request")
+        assert option["scope"] in ("load", "request", "embed", "tokenize")
         assert option["help"], option["name"]
 
 
