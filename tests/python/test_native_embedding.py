@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from tests.gguf_builder import ALIGNMENT, BOOL, UINT32, Gguf, Value, embedder, parrot, unsound
+from tests.gguf_builder import ALIGNMENT, BOOL, UINT32, Gguf, Value, embedder, parrot, t5_encoder, unsound
 from tests.python.conftest import OpenWire
 from tests.python.wire_engine import WireEngine
 
@@ -317,6 +317,15 @@ def test_a_model_of_bidirectional_attention_only_embeds(open_wire: OpenWire) -> 
             engine.ask(operation, **fields)
         assert caught.value.code == "unsupported_operation"
     assert unit(embed(engine, "ab")[0]) == {ord("a"), ord("b")}
+
+
+def test_the_encoder_of_a_translator_embeds(open_wire: OpenWire) -> None:
+    engine = open_wire(t5_encoder())
+    assert engine.ready["operations"] == ["embed"]
+    assert accepted(engine, inputs=["a"])["options"]["pooling"] == "mean"
+    vectors = embed(engine, "ab", "c", "abc" * 100, *["ca"] * 50)
+    expected = [{"a", "b"}, {"c"}, {"a", "b", "c"}, *[{"a", "c"}] * 50]
+    assert [unit(vector) for vector in vectors] == [{ord(letter) for letter in text} for text in expected]
 
 
 def test_a_model_that_talks_embeds_beside_a_stream(open_wire: OpenWire, tiny_model: Path) -> None:
