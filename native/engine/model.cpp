@@ -3,6 +3,7 @@
 
 #include "engine/log_capture.h"
 #include "engine/model_file.h"
+#include "engine/regex_stack.h"
 
 #include <algorithm>
 #include <limits>
@@ -93,11 +94,16 @@ std::vector<Token> Model::tokenize(const std::string & text, bool add_special, b
         return llama_tokenize(vocabulary_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
                               static_cast<int32_t>(tokens.size()), add_special, parse_special);
     };
-    int32_t count = run();
-    if (count < 0) {
-        tokens.resize(static_cast<size_t>(-count));
+    int32_t    count = 0;
+    const auto split = [&] {
         count = run();
-    }
+        if (count < 0) {
+            tokens.resize(static_cast<size_t>(-count));
+            count = run();
+        }
+    };
+    // Only byte-pair encoding splits by regular expressions.
+    with_regex_stack(llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_BPE ? text.size() : 0, split);
     tokens.resize(static_cast<size_t>(std::max(count, 0)));
     return tokens;
 }

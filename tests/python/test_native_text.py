@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from tests.gguf_builder import BOOL, UINT32, Value, embedder, parrot
+from tests.gguf_builder import BOOL, STRING, UINT32, Value, embedder, parrot
 from tests.python.conftest import OpenWire
 from tests.python.wire_engine import Event, WireEngine
 
@@ -185,6 +185,19 @@ def test_a_text_is_longer_than_any_context(engine: WireEngine) -> None:
 def test_one_endless_word(engine: WireEngine, letter: str) -> None:
     text = letter * 200_000
     assert answer(engine, "detokenize", **answer(engine, "tokenize", text=text)) == {"text": text}
+
+
+@pytest.mark.parametrize("letter", ["a", "\t", ".", "世"])
+@pytest.mark.parametrize("splitter", ["gpt-4o", "deepseek-v3", "default", "tekken"])
+def test_one_endless_word_does_not_overflow_the_stack(
+    open_wire: OpenWire, splitter: str, letter: str
+) -> None:
+    """These vocabularies are split by std::regex, which in libstdc++ recurses once per character."""
+    gguf = parrot(CYCLE)
+    gguf.metadata["tokenizer.ggml.pre"] = Value(STRING, splitter)
+    text = letter * 200_000
+    counted = answer(open_wire(gguf), "countTokens", text=text)
+    assert counted == {"tokens": len(text.encode())}
 
 
 def test_questions_do_not_disturb_a_stream(engine: WireEngine) -> None:
