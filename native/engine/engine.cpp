@@ -127,7 +127,7 @@ void Engine::submit(Submission submission) {
 }
 
 // The choice by name, or what the model stands for.
-static Pooling choose_pooling(const std::string & name, const Model & model) {
+static Pooling choose_pooling(const std::string & name, const Model & model, bool generates) {
     const auto * chosen = std::find(std::begin(POOLING_NAMES), std::end(POOLING_NAMES), name);
     if (chosen != std::end(POOLING_NAMES)) {
         return static_cast<Pooling>(chosen - std::begin(POOLING_NAMES));
@@ -141,7 +141,7 @@ static Pooling choose_pooling(const std::string & name, const Model & model) {
                 ErrorCode::unsupported_operation,
                 "this model ranks texts and has no vectors of its own: embed needs the option pooling "
                 "(mean, cls or last)");
-        default: return model.is_causal() ? Pooling::last : Pooling::mean;
+        default: return generates ? Pooling::last : Pooling::mean;
     }
 }
 
@@ -179,7 +179,7 @@ EmbedRequest Engine::prepare(EmbedSubmission & submission) const {
     }
     EmbedRequest request;
     request.id                 = submission.id;
-    request.pooling            = choose_pooling(submission.options.pooling, *model_);
+    request.pooling            = choose_pooling(submission.options.pooling, *model_, generates());
     request.normalize          = submission.options.normalize;
     submission.options.pooling = POOLING_NAMES[static_cast<size_t>(request.pooling)];
     for (size_t index = 0; index < submission.inputs.size(); index++) {

@@ -319,6 +319,16 @@ def test_a_model_of_bidirectional_attention_only_embeds(open_wire: OpenWire) -> 
     assert unit(embed(engine, "ab")[0]) == {ord("a"), ord("b")}
 
 
+def test_an_encoder_that_does_not_say_so_only_embeds(open_wire: OpenWire) -> None:
+    gguf = embedder()
+    for key in ("bert.attention.causal", "bert.pooling_type"):
+        del gguf.metadata[key]
+    engine = open_wire(gguf)
+    assert engine.ready["operations"] == ["embed"]
+    assert accepted(engine, inputs=["a"])["options"]["pooling"] == "mean"
+    assert refusal(engine, inputs=["a " * 100]).code == "context_overflow"
+
+
 def test_the_encoder_of_a_translator_embeds(open_wire: OpenWire) -> None:
     engine = open_wire(t5_encoder())
     assert engine.ready["operations"] == ["embed"]
