@@ -6,13 +6,10 @@
 
 namespace headrace {
 
-// As long as a pass of the scheduler that only prefills: a stream beside waits for one of these per token.
-constexpr double PASS_TARGET_MS = 200;
-
 Embedder::Embedder(TokenEmbedder & model, const EmbedLimits & limits, EventQueue & events,
                    std::function<double()> clock)
     : model_(model), limits_(limits), events_(events), clock_(std::move(clock)),
-      pace_(PASS_TARGET_MS, limits.pass) {}
+      pace_(ScheduleMode::balanced, limits.pass) {}
 
 void Embedder::submit(EmbedRequest request) {
     Work work;
@@ -47,7 +44,7 @@ void Embedder::step(bool beside_streams) {
         work.started = clock_();
     }
     try {
-        compute(work, beside_streams ? pace_.budget() : limits_.pass);
+        compute(work, beside_streams ? pace_.prefill_budget(0) : limits_.pass);
     } catch (const Error & error) {
         if (error.code == ErrorCode::engine_aborted) {
             throw;
@@ -66,7 +63,7 @@ void Embedder::compute(Work & work, size_t budget) {
     plan(work, budget);
     const double before = clock_();
     model_.run(pass_);
-    pace_.observe(pass_.entries.size(), clock_() - before);
+    pace_.observe(0, pass_.entries.size(), clock_() - before);
     collect(work);
 }
 

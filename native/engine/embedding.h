@@ -7,7 +7,7 @@
 #pragma once
 
 #include "engine/event.h"
-#include "engine/prefill_pace.h"
+#include "engine/step_pace.h"
 
 #include <deque>
 #include <functional>
@@ -103,7 +103,7 @@ class Embedder {
     EmbedLimits             limits_;
     EventQueue &            events_;
     std::function<double()> clock_;
-    PrefillPace             pace_;
+    StepPace                pace_;
     std::deque<Work>        queue_;
     EmbedPass               pass_; // kept for its memory
 };

@@ -8,6 +8,7 @@
 #include "engine/llama_decoder.h"
 #include "engine/llama_embedder.h"
 #include "engine/model.h"
+#include "engine/prefix_store.h"
 #include "engine/scheduler.h"
 
 #include <memory>
@@ -20,6 +21,20 @@ struct Host {
     bool    memory_map      = true;
     int64_t default_threads = 1;
     int64_t max_threads     = 1;
+};
+
+// A LoRA adapter to load with a model. Requests ask for it by name.
+struct AdapterFile {
+    std::string name;
+    std::string path;
+    float       scale = 1; // where a request names none
+};
+
+// What an engine is made of.
+struct ModelFiles {
+    std::string              model;
+    std::vector<AdapterFile> adapters;
+    std::string              draft_model; // for speculative decoding; may be empty
 };
 
 // A request whose prompt is plain text.
@@ -44,9 +59,9 @@ class Engine {
 
     // Loads the model, leaves a ReadyEvent and returns the compute threads in force.
     // Throws Error; then the engine is of no use.
-    int64_t load(const std::string & path, LoadOptions options, const LoadProgress & progress);
+    int64_t load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress);
 
-    // Leaves an AcceptedEvent. Throws Error when the prompt cannot be taken.
+    // Leaves an AcceptedEvent. Throws Error when the request cannot be taken.
     void submit(Submission submission);
 
     void embed(EmbedSubmission submission);
@@ -69,20 +84,29 @@ class Engine {
     void fail(const Error & error);
 
     const Model & model() const { return *model_; }
+    EngineMetrics metrics() const { return scheduler_ ? scheduler_->metrics() : EngineMetrics{}; }
     EventQueue &  events() { return events_; }
 
   private:
-    Request                  prepare(Submission & submission) const;
-    EmbedRequest             prepare(EmbedSubmission & submission) const;
-    std::vector<Token>       prepare_input(const EmbedSubmission & submission, size_t index) const;
+    void               open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
+    Request            prepare(Submission & submission) const;
+    void               fit(Request & request) const;
+    void               find_adapters(Request & request) const;
+    EmbedRequest       prepare(EmbedSubmission & submission) const;
+    std::vector<Token> prepare_input(const EmbedSubmission & submission, size_t index) const;
     std::vector<std::string> operations() const;
     size_t                   unfinished() const;
 
-    Host                           host_;
-    EventQueue                     events_;
-    std::unique_ptr<Model>         model_;
-    std::unique_ptr<LlamaDecoder>  decoder_;   // of a model that generates
-    std::unique_ptr<Scheduler>     scheduler_; // of a model that generates
+    Host                     host_;
+    EventQueue               events_;
+    std::unique_ptr<Model>   model_;
+    std::vector<AdapterFile> adapters_; // by their index in the model
+    // Of a model that generates; null for one that only embeds.
+    std::unique_ptr<LlamaDecoder> decoder_;
+    std::unique_ptr<Drafter>      drafter_; // null: no speculation
+    std::unique_ptr<PrefixStore>  store_;
+    std::unique_ptr<Scheduler>    scheduler_;
+    // Of every model.
     EmbedLimits                    embed_limits_;
     std::unique_ptr<LlamaEmbedder> llama_embedder_;
     std::unique_ptr<Embedder>      embedder_;

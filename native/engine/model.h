@@ -51,6 +51,11 @@ class Model : public Vocabulary {
     // All tokens whose text in the vocabulary is exactly this.
     std::vector<Token> find_tokens(const std::string & text) const;
 
+    // Loads a LoRA adapter made for this model and returns its index. Throws Error (model_*).
+    size_t add_adapter(const std::string & path);
+
+    llama_adapter_lora * adapter(size_t index) const { return adapters_.at(index).get(); }
+
     ModelInfo info() const;
 
     llama_model * get() const { return model_.get(); }
@@ -59,9 +64,10 @@ class Model : public Vocabulary {
     // The value under a key of the model's architecture, as text; empty if the file has none.
     std::string own_metadata(const std::string & name) const;
 
-    llama_model_ptr     model_;
-    const llama_vocab * vocabulary_ = nullptr;
-    bool                causal_     = true;
+    llama_model_ptr                     model_;
+    const llama_vocab *                 vocabulary_ = nullptr;
+    std::vector<llama_adapter_lora_ptr> adapters_;
+    bool                                causal_ = true;
 };
 
 } // namespace headrace

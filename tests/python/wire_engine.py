@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.native import ProgressFunction, load_library
+from headrace.library import ProgressFunction, load_library
 
 Event = dict[str, Any]
 
