@@ -99,6 +99,7 @@ void submit(hr_engine & handle, SubmitCommand command, RequestId id) {
             break;
         case Operation::tokenize: engine.tokenize(id, command.text, command.tokenize_options); break;
         case Operation::detokenize: engine.detokenize(id, command.token_ids); break;
+        case Operation::audit: engine.audit(id); break;
         case Operation::count_tokens: count_tokens(handle, command, id); break;
         case Operation::apply_template:
             engine.events().push_back(RenderedEvent{id, chat_template(handle).render(command.messages)});

@@ -132,6 +132,7 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
         case Operation::embed: read_embed(command, submit); break;
         case Operation::tokenize: read_tokenize(command, submit); break;
         case Operation::detokenize: read_detokenize(command, submit); break;
+        case Operation::audit: allow_only("the command", command, {"id", "operation"}); break;
         case Operation::count_tokens:
             if (command.contains("messages")) {
                 read_chat(command, submit);

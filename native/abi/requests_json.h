@@ -17,10 +17,10 @@ struct LoadCommand {
     LoadOptions options;
 };
 
-enum class Operation { query, chat, embed, tokenize, detokenize, count_tokens, apply_template };
+enum class Operation { query, chat, embed, tokenize, detokenize, count_tokens, apply_template, audit };
 
-constexpr const char * OPERATION_NAMES[] = {"query",      "chat",        "embed",        "tokenize",
-                                            "detokenize", "countTokens", "applyTemplate"};
+constexpr const char * OPERATION_NAMES[] = {"query",      "chat",        "embed",         "tokenize",
+                                            "detokenize", "countTokens", "applyTemplate", "audit"};
 
 struct SubmitCommand {
     Operation                operation = Operation::query;

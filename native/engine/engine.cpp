@@ -4,6 +4,7 @@
 #include "engine/abort_guard.h"
 #include "engine/fingerprint.h"
 #include "engine/model_drafter.h"
+#include "engine/op_audit.h"
 #include "engine/prompt_drafter.h"
 
 #include <algorithm>
@@ -111,7 +112,10 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     model_    = std::make_unique<Model>(files.model, host_.memory_map, progress);
     options   = resolve(options, host_, model_->info());
     adapters_ = load_adapters(*model_, files.adapters);
-    threads_  = start_compute_threads(options.threads);
+    if (options.self_test) {
+        ops_ = audit_ops(*model_);
+    }
+    threads_ = start_compute_threads(options.threads);
     if (model_->is_causal()) {
         decoder_ = std::make_unique<LlamaDecoder>(*model_, options, *threads_);
         if (!decoder_->has_memory()) {
@@ -341,6 +345,13 @@ void Engine::detokenize(RequestId id, const std::vector<Token> & tokens) {
 void Engine::count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options) {
     events_.push_back(
         CountedEvent{id, model_->tokenize(text, options.add_special, options.parse_special).size()});
+}
+
+void Engine::audit(RequestId id) {
+    if (ops_.empty()) {
+        ops_ = audit_ops(*model_);
+    }
+    events_.emplace_back(AuditEvent{id, ops_});
 }
 
 void Engine::cancel(RequestId id) {

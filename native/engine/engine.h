@@ -71,6 +71,10 @@ class Engine {
     void detokenize(RequestId id, const std::vector<Token> & tokens);
     void count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options);
 
+    // Leaves an AuditEvent: what the model's graphs consist of and what computes it. Without the load option
+    // selfTest it is found out now, for the time of six tokens. Throws Error (kernel_missing).
+    void audit(RequestId id);
+
     void cancel(RequestId id);
 
     // Whether the model can be queried; all that load can embed.
@@ -101,6 +105,7 @@ class Engine {
     EventQueue               events_;
     std::unique_ptr<Model>   model_;
     std::vector<AdapterFile> adapters_; // by their index in the model
+    std::vector<AuditedOp>   ops_;      // of the model; empty: not audited yet
     // Of a model that generates; null for one that only embeds.
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Drafter>      drafter_; // null: no speculation

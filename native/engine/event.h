@@ -6,6 +6,7 @@
 
 #include "engine/error.h"
 #include "engine/metrics.h"
+#include "engine/op_watch.h"
 #include "engine/request.h"
 
 #include <variant>
@@ -80,6 +81,11 @@ struct RenderedEvent {
     std::string prompt;
 };
 
+struct AuditEvent {
+    RequestId              id = 0;
+    std::vector<AuditedOp> ops;
+};
+
 struct FailedEvent {
     RequestId id = 0;
     Error     error;
@@ -89,8 +95,9 @@ struct EngineFailedEvent {
     Error error;
 };
 
-using Event = std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, EmbeddedEvent, TokenizedEvent,
-                           DetokenizedEvent, CountedEvent, RenderedEvent, FailedEvent, EngineFailedEvent>;
+using Event =
+    std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, EmbeddedEvent, TokenizedEvent,
+                 DetokenizedEvent, CountedEvent, RenderedEvent, AuditEvent, FailedEvent, EngineFailedEvent>;
 using EventQueue = std::vector<Event>;
 
 } // namespace headrace

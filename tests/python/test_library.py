@@ -14,7 +14,7 @@ def test_describe_names_what_the_wire_format_promises(library_path: Path) -> Non
     declarations = describe(library_path)
     assert declarations["abiVersion"] == library.ABI_VERSION
     assert declarations["build"]["host"] == "native"
-    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate"}
+    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate", "audit"}
     assert set(declarations["operations"]) == {"query", "chat", "embed"} | questions
     assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled"}
     for option in declarations["options"]:
