@@ -428,7 +428,7 @@ def test_a_cancelled_request_ends_between_its_passes(open_wire: OpenWire, minilm
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_assertion_in_a_pass_ends_the_engine(open_wire: OpenWire, threads: int) -> None:
-    engine = open_wire(unsound(), threads=threads)
+    engine = open_wire(unsound(), threads=threads, selfTest=False)
     requests = [engine.submit("embed", inputs=["Hi"]), engine.submit("embed", inputs=["Ho"])]
     events = engine.events()
     while engine.tick() >= 0:
