@@ -20,10 +20,17 @@ Declarations = dict[str, Any]
 
 FILES = ("declarations.json", "declarations.d.ts", "declarations.py", "options.md")
 
-_SCOPES = {"load": "LoadOptions", "request": "GenerationOptions"}
+_SCOPES = {
+    "load": "LoadOptions",
+    "request": "GenerationOptions",
+    "embed": "EmbedOptions",
+    "tokenize": "TokenizeOptions",
+}
 _TITLES = {
     "LoadOptions": "Options of loading a model.",
     "GenerationOptions": "Options of one request.",
+    "EmbedOptions": "Options of one request for vectors.",
+    "TokenizeOptions": "Options of turning a text into tokens.",
 }
 _UNIONS = {"operations": "Operation", "finishReasons": "FinishReason"}
 _MAP = "map<number>"  # numbers by token id, which as a key of JSON is a string

@@ -14,9 +14,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from build_tools.chromium import find_chromium
+from build_tools.errors import StepError
 from build_tools.sources import demo_model_path
 from build_tools.workspace import Workspace
 from headrace.headless import launch
+from tests.minilm import Precision, minilm
 
 # A run in the background of a shell script inherits an ignored Ctrl-C, and so would the programs that tests
 # interrupt.
@@ -69,6 +71,25 @@ def demo_model(workspace: Workspace) -> Path:
 def tiny_model(repo_root: Path) -> Path:
     """A trained mixture of experts of 4 MB with a chat template; it knows eight answers by heart."""
     return repo_root / "tests" / "data" / "moe-trained-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session", params=["f16", "q8_0"])
+def minilm_model(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
+    """all-MiniLM-L6-v2 in both precisions: a real embedding model of 22 M parameters."""
+    return _minilm(workspace, request.param)
+
+
+@pytest.fixture(scope="session")
+def minilm_f16(workspace: Workspace) -> Path:
+    """The same in f16 alone."""
+    return _minilm(workspace, "f16")
+
+
+def _minilm(workspace: Workspace, precision: Precision) -> Path:
+    try:
+        return minilm(workspace, precision)
+    except StepError as error:
+        pytest.skip(f"MiniLM's weights cannot be fetched: {error}")
 
 
 @pytest.fixture(scope="session")

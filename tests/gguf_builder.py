@@ -213,6 +213,22 @@ def embedder() -> Gguf:
     return gguf
 
 
+def t5_encoder() -> Gguf:
+    """The encoder half of a T5, which llama.cpp runs in a way of its own.
+
+    Its layers add nothing: a token's vector is the unit vector of that token, as a parrot's.
+    """
+    gguf = renamed(parrot([b"a", b"b", b"c"]), "t5encoder")
+    gguf.metadata["t5encoder.attention.relative_buckets_count"] = Value(UINT32, 8)
+    for tensor in gguf.tensors:
+        if tensor.name.startswith("blk."):
+            tensor.name = f"enc.{tensor.name}".replace("attn_output", "attn_o")
+        elif tensor.name == "output_norm.weight":
+            tensor.name = "enc.output_norm.weight"
+    gguf.tensors.append(Tensor("enc.blk.0.attn_rel_b.weight", (1, 8), F32, bytes(4 * 8)))
+    return gguf
+
+
 def contradictory(path: Path) -> Gguf:
     """The model at `path` with rope dimensions its heads do not have.
 
@@ -238,12 +254,19 @@ def unsound() -> Gguf:
 
     Its rope dimensions do not fit its heads, which this architecture's graph does not check.
     """
-    gguf = parrot([b"a", b"b", b"c"])
-    named = {key.replace("llama.", "nanbeige."): value for key, value in gguf.metadata.items()}
-    gguf.metadata = named | {
-        "general.architecture": Value(STRING, "nanbeige"),
-        "nanbeige.rope.dimension_count": Value(UINT32, 64),
+    gguf = renamed(parrot([b"a", b"b", b"c"]), "nanbeige")
+    gguf.metadata["nanbeige.rope.dimension_count"] = Value(UINT32, 64)
+    return gguf
+
+
+def renamed(gguf: Gguf, architecture: str) -> Gguf:
+    """The file, which is changed, as one of another architecture."""
+    before = gguf.metadata["general.architecture"].data
+    named = {
+        key.replace(f"{before}.", f"{architecture}.", 1) if key.startswith(f"{before}.") else key: value
+        for key, value in gguf.metadata.items()
     }
+    gguf.metadata = named | {"general.architecture": Value(STRING, architecture)}
     return gguf
 
 

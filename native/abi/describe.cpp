@@ -45,6 +45,8 @@ std::string describe() {
     json options = json::array();
     add_options(options, "load", load_option_declarations());
     add_options(options, "request", generation_option_declarations());
+    add_options(options, "embed", embed_option_declarations());
+    add_options(options, "tokenize", tokenize_option_declarations());
     json errors = json::array();
     for (const ErrorDeclaration & declared : error_declarations()) {
         errors.push_back({{"code", declared.name}, {"help", declared.help}});

@@ -5,6 +5,8 @@
 #include "abi/options_json.h"
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 namespace headrace {
 
@@ -64,12 +66,42 @@ void add_logprobs(json & written, const Event & event) {
     }
 }
 
+json usage_json(const Usage & usage) {
+    return {{"inputTokens", usage.input_tokens},
+            {"outputTokens", usage.output_tokens},
+            {"cachedTokens", usage.cached_tokens}};
+}
+
+// A float in the nine digits that tell it from all others, where a double has up to seventeen.
+double brief_double(float value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.9g", static_cast<double>(value));
+    return std::strtod(text, nullptr);
+}
+
+json vectors_json(const std::vector<std::vector<float>> & vectors) {
+    json array = json::array();
+    for (const std::vector<float> & vector : vectors) {
+        json & row = array.emplace_back(json::array());
+        row.get_ref<json::array_t &>().reserve(vector.size());
+        for (const float value : vector) {
+            row.push_back(brief_double(value));
+        }
+    }
+    return array;
+}
+
+json done_json(RequestId id, json result) {
+    return {{"type", "done"}, {"id", id}, {"result", std::move(result)}};
+}
+
 struct Writer {
     int64_t threads; // of the engine that the events come from
 
     json operator()(const ReadyEvent & event) const {
         return {{"type", "ready"},
                 {"model", model_json(event.model)},
+                {"operations", event.operations},
                 {"options", write_options(event.options)},
                 {"backend", BACKEND},
                 {"artifact", artifact_name()},
@@ -79,7 +111,8 @@ struct Writer {
     json operator()(const AcceptedEvent & event) const {
         return {{"type", "accepted"},
                 {"id", event.id},
-                {"options", write_options(event.options)},
+                {"options",
+                 std::visit([](const auto & options) { return write_options(options); }, event.options)},
                 {"promptTokens", event.prompt_tokens}};
     }
 
@@ -95,10 +128,7 @@ struct Writer {
                  {{"text", event.text},
                   {"tokenIds", event.token_ids},
                   {"finishReason", FINISH_REASON_NAMES[static_cast<size_t>(event.finish_reason)]},
-                  {"usage",
-                   {{"inputTokens", event.usage.input_tokens},
-                    {"outputTokens", event.usage.output_tokens},
-                    {"cachedTokens", event.usage.cached_tokens}}},
+                  {"usage", usage_json(event.usage)},
                   {"stats",
                    {{"queueMs", rounded(stats.queue_ms)},
                     {"prefillMs", rounded(stats.prefill_ms)},
@@ -117,6 +147,36 @@ struct Writer {
                     {"threads", threads}}}}}};
     }
 
+    json operator()(const EmbeddedEvent & event) const {
+        const size_t dimensions = event.vectors.empty() ? 0 : event.vectors.front().size();
+        return done_json(event.id, {{"vectors", vectors_json(event.vectors)},
+                                    {"dimensions", dimensions},
+                                    {"usage", usage_json(event.usage)},
+                                    {"stats",
+                                     {{"queueMs", rounded(event.stats.queue_ms)},
+                                      {"totalMs", rounded(event.stats.total_ms)},
+                                      {"tokensPerSecond", rounded(event.stats.tokens_per_second)},
+                                      {"backend", BACKEND},
+                                      {"artifact", artifact_name()},
+                                      {"threads", threads}}}});
+    }
+
+    json operator()(const TokenizedEvent & event) const {
+        return done_json(event.id, {{"tokenIds", event.token_ids}});
+    }
+
+    json operator()(const DetokenizedEvent & event) const {
+        return done_json(event.id, {{"text", event.text}});
+    }
+
+    json operator()(const CountedEvent & event) const {
+        return done_json(event.id, {{"tokens", event.tokens}});
+    }
+
+    json operator()(const RenderedEvent & event) const {
+        return done_json(event.id, {{"prompt", event.prompt}});
+    }
+
     json operator()(const AuditEvent & event) const {
         json ops = json::array();
         for (const AuditedOp & op : event.ops) {
@@ -128,7 +188,7 @@ struct Writer {
                            {"kernel", op.kernel},
                            {"count", op.count}});
         }
-        return {{"type", "done"}, {"id", event.id}, {"result", {{"ops", std::move(ops)}}}};
+        return done_json(event.id, {{"ops", std::move(ops)}});
     }
 
     json operator()(const FailedEvent & event) const {

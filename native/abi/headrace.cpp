@@ -52,6 +52,13 @@ void fail(hr_engine & handle, const Error & error) {
     }
 }
 
+const ChatTemplate & chat_template(hr_engine & handle) {
+    if (!handle.chat) {
+        handle.chat.emplace(handle.engine.model());
+    }
+    return *handle.chat;
+}
+
 Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     Submission submission;
     submission.id      = id;
@@ -60,12 +67,44 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
         submission.prompt = std::move(command.prompt);
         return submission;
     }
-    if (!handle.chat) {
-        handle.chat.emplace(handle.engine.model());
-    }
-    submission.prompt   = handle.chat->render(command.messages);
-    submission.turn_end = handle.chat->turn_end();
+    const ChatTemplate & chat = chat_template(handle);
+    submission.prompt         = chat.render(command.messages);
+    submission.turn_end       = chat.turn_end();
     return submission;
+}
+
+void generate(hr_engine & handle, SubmitCommand command, RequestId id) {
+    if (!handle.engine.generates()) {
+        throw Error(ErrorCode::unsupported_operation,
+                    std::string("this model cannot ") +
+                        OPERATION_NAMES[static_cast<size_t>(command.operation)] +
+                        ": it turns texts into vectors (embed)");
+    }
+    handle.engine.submit(prepare(handle, std::move(command), id));
+}
+
+void count_tokens(hr_engine & handle, const SubmitCommand & command, RequestId id) {
+    const bool of_chat = !command.messages.empty();
+    handle.engine.count_tokens(id, of_chat ? chat_template(handle).render(command.messages) : command.text,
+                               command.tokenize_options);
+}
+
+void submit(hr_engine & handle, SubmitCommand command, RequestId id) {
+    Engine & engine = handle.engine;
+    switch (command.operation) {
+        case Operation::query:
+        case Operation::chat: generate(handle, std::move(command), id); break;
+        case Operation::embed:
+            engine.embed({id, std::move(command.inputs), std::move(command.embed_options)});
+            break;
+        case Operation::tokenize: engine.tokenize(id, command.text, command.tokenize_options); break;
+        case Operation::detokenize: engine.detokenize(id, command.token_ids); break;
+        case Operation::audit: engine.audit(id); break;
+        case Operation::count_tokens: count_tokens(handle, command, id); break;
+        case Operation::apply_template:
+            engine.events().push_back(RenderedEvent{id, chat_template(handle).render(command.messages)});
+            break;
+    }
 }
 
 // Ends a request that was not taken; the engine as well, if it was aborted over it.
@@ -137,11 +176,7 @@ void hr_engine_submit(hr_engine * handle, const char * json, size_t length) {
         with_abort_guard([&] {
             SubmitCommand command = read_submit_command({json, length}, id);
             require_ready(*handle);
-            if (command.operation == Operation::audit) {
-                handle->engine.audit(id);
-                return;
-            }
-            handle->engine.submit(prepare(*handle, std::move(command), id));
+            submit(*handle, std::move(command), id);
         });
     } catch (...) {
         refuse(*handle, id, current_error());

@@ -58,6 +58,13 @@ int32_t read_token_id(const char * option, const std::string & key) {
     return id;
 }
 
+template <class Options, class Value> void assign(Options & into, Value Options::* member, Value value) {
+    // A struct that is smaller than the type has no such member, but GCC warns of what writing it would do.
+    if constexpr (sizeof(Options) >= sizeof(Value)) {
+        into.*member = std::move(value);
+    }
+}
+
 template <class Options> struct Reader {
     const OptionDeclaration<Options> & declared;
     const json &                       value;
@@ -69,7 +76,7 @@ template <class Options> struct Reader {
             refuse(declared.name, "must be a whole number, not " + brief(value));
         }
         check_range(declared, value.get<double>());
-        into.*member = static_cast<int64_t>(value.get<double>());
+        assign(into, member, static_cast<int64_t>(value.get<double>()));
     }
 
     void operator()(double Options::* member) const {
@@ -77,14 +84,14 @@ template <class Options> struct Reader {
             refuse(declared.name, "must be a number, not " + brief(value));
         }
         check_range(declared, value.get<double>());
-        into.*member = value.get<double>();
+        assign(into, member, value.get<double>());
     }
 
     void operator()(bool Options::* member) const {
         if (!value.is_boolean()) {
             refuse(declared.name, "must be true or false, not " + brief(value));
         }
-        into.*member = value.get<bool>();
+        assign(into, member, value.get<bool>());
     }
 
     void operator()(std::string Options::* member) const {
@@ -99,7 +106,7 @@ template <class Options> struct Reader {
         if (static_cast<double>(text.size()) > declared.maximum) {
             refuse(declared.name, "may hold at most " + plain(declared.maximum) + " bytes");
         }
-        into.*member = text;
+        assign(into, member, text);
     }
 
     void operator()(std::vector<std::string> Options::* member) const {
@@ -112,7 +119,7 @@ template <class Options> struct Reader {
         if (static_cast<double>(value.size()) > declared.maximum) {
             refuse(declared.name, "may hold at most " + plain(declared.maximum) + " strings");
         }
-        into.*member = value.get<std::vector<std::string>>();
+        assign(into, member, value.get<std::vector<std::string>>());
     }
 
     void operator()(TokenNumbers Options::* member) const {
@@ -131,7 +138,7 @@ template <class Options> struct Reader {
             check_range(declared, number.template get<double>());
             numbers[id] = number.template get<double>();
         }
-        into.*member = std::move(numbers);
+        assign(into, member, std::move(numbers));
     }
 };
 
@@ -188,12 +195,28 @@ GenerationOptions read_generation_options(const json & given) {
     return read(given, generation_option_declarations());
 }
 
+EmbedOptions read_embed_options(const json & given) {
+    return read(given, embed_option_declarations());
+}
+
+TokenizeOptions read_tokenize_options(const json & given) {
+    return read(given, tokenize_option_declarations());
+}
+
 json write_options(const LoadOptions & options) {
     return write(options, load_option_declarations());
 }
 
 json write_options(const GenerationOptions & options) {
     return write(options, generation_option_declarations());
+}
+
+json write_options(const EmbedOptions & options) {
+    return write(options, embed_option_declarations());
+}
+
+json write_options(const TokenizeOptions & options) {
+    return write(options, tokenize_option_declarations());
 }
 
 } // namespace headrace

@@ -29,6 +29,58 @@ Operation read_operation(const json & command) {
     throw Error(ErrorCode::unsupported_operation, "this engine cannot " + brief(name));
 }
 
+void read_query(const json & command, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "prompt"});
+    submit.prompt  = read_string(command, "prompt");
+    submit.options = read_generation_options(command.value("options", json()));
+}
+
+void read_chat(const json & command, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "messages"});
+    submit.messages = read_messages(command);
+    submit.options  = read_generation_options(command.value("options", json()));
+}
+
+void read_embed(const json & command, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "inputs"});
+    const auto found = command.find("inputs");
+    if (found == command.end() || !found->is_array()) {
+        malformed("inputs must be a list of texts");
+    }
+    for (const json & input : *found) {
+        if (!input.is_string()) {
+            malformed("inputs[" + std::to_string(submit.inputs.size()) + "] must be a string");
+        }
+        submit.inputs.push_back(input.get<std::string>());
+    }
+    submit.embed_options = read_embed_options(command.value("options", json()));
+}
+
+void read_tokenize(const json & command, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "text"});
+    submit.text             = read_string(command, "text");
+    submit.tokenize_options = read_tokenize_options(command.value("options", json()));
+}
+
+void read_detokenize(const json & command, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "tokenIds"});
+    const auto found = command.find("tokenIds");
+    if (found == command.end() || !found->is_array()) {
+        malformed("tokenIds must be a list of whole numbers");
+    }
+    for (const json & id : *found) {
+        // Whether the vocabulary has it is for the engine to say.
+        const bool fits = id.is_number_integer() && id == json(id.get<Token>());
+        if (!fits) {
+            throw Error(ErrorCode::invalid_request,
+                        "tokenIds[" + std::to_string(submit.token_ids.size()) +
+                            "] must be a token's number, not " + brief(id),
+                        {{"index", static_cast<double>(submit.token_ids.size())}});
+        }
+        submit.token_ids.push_back(id.get<Token>());
+    }
+}
+
 std::vector<AdapterFile> read_adapters(const json & given) {
     if (!given.is_null() && !given.is_array()) {
         malformed("adapters must be a list");
@@ -73,18 +125,22 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
 
     SubmitCommand submit;
     submit.operation = read_operation(command);
-    if (submit.operation == Operation::audit) {
-        allow_only("the command", command, {"id", "operation"});
-        return submit;
+    switch (submit.operation) {
+        case Operation::query: read_query(command, submit); break;
+        case Operation::chat:
+        case Operation::apply_template: read_chat(command, submit); break;
+        case Operation::embed: read_embed(command, submit); break;
+        case Operation::tokenize: read_tokenize(command, submit); break;
+        case Operation::detokenize: read_detokenize(command, submit); break;
+        case Operation::audit: allow_only("the command", command, {"id", "operation"}); break;
+        case Operation::count_tokens:
+            if (command.contains("messages")) {
+                read_chat(command, submit);
+            } else {
+                read_tokenize(command, submit);
+            }
+            break;
     }
-    if (submit.operation == Operation::query) {
-        allow_only("the command", command, {"id", "operation", "options", "prompt"});
-        submit.prompt = read_string(command, "prompt");
-    } else {
-        allow_only("the command", command, {"id", "operation", "options", "messages"});
-        submit.messages = read_messages(command);
-    }
-    submit.options = read_generation_options(command.value("options", json()));
     return submit;
 }
 

@@ -17,15 +17,21 @@ struct LoadCommand {
     LoadOptions options;
 };
 
-enum class Operation { query, chat, audit };
+enum class Operation { query, chat, embed, tokenize, detokenize, count_tokens, apply_template, audit };
 
-constexpr const char * OPERATION_NAMES[] = {"query", "chat", "audit"};
+constexpr const char * OPERATION_NAMES[] = {"query",      "chat",        "embed",         "tokenize",
+                                            "detokenize", "countTokens", "applyTemplate", "audit"};
 
 struct SubmitCommand {
     Operation                operation = Operation::query;
     std::string              prompt;   // of a query
-    std::vector<ChatMessage> messages; // of a chat
-    GenerationOptions        options;
+    std::vector<ChatMessage> messages; // of a chat and of what is asked about one
+    GenerationOptions        options;  // of both
+    std::vector<std::string> inputs;   // of an embed
+    EmbedOptions             embed_options;
+    std::string              text;      // of tokenize; of countTokens, unless it has messages
+    std::vector<Token>       token_ids; // of detokenize
+    TokenizeOptions          tokenize_options;
 };
 
 // All throw Error (invalid_request, invalid_option, unsupported_operation).

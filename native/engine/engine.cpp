@@ -9,8 +9,9 @@
 #include "engine/prompt_drafter.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <random>
 
 namespace headrace {
@@ -91,7 +92,8 @@ static std::vector<AdapterFile> load_adapters(Model & model, const std::vector<A
 }
 
 static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const LoadOptions & options,
-                                             const Host & host, const Model & model) {
+                                             const Host & host, const Model & model,
+                                             ggml_threadpool & threads) {
     const bool by_model = options.speculation == "draft";
     if (by_model == files.draft_model.empty()) {
         throw Error(ErrorCode::invalid_request,
@@ -100,7 +102,7 @@ static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const Loa
     }
     if (by_model) {
         auto small = std::make_unique<Model>(files.draft_model, host.memory_map, LoadProgress());
-        return std::make_unique<ModelDrafter>(std::move(small), model, options);
+        return std::make_unique<ModelDrafter>(std::move(small), model, options, threads);
     }
     if (options.speculation == "prompt") {
         return std::make_unique<PromptDrafter>(static_cast<size_t>(options.slots));
@@ -115,8 +117,21 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     if (options.self_test) {
         ops_ = audit_ops(*model_);
     }
-    decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
-    drafter_ = make_drafter(files, options, host_, *model_);
+    threads_ = start_compute_threads(options.threads);
+    if (model_->is_causal()) {
+        decoder_ = std::make_unique<LlamaDecoder>(*model_, options, *threads_);
+        if (!decoder_->has_memory()) {
+            decoder_.reset();
+        }
+    }
+    const bool generates = decoder_ != nullptr;
+    embed_limits_        = embed_limits(*model_, options, !generates);
+    llama_embedder_      = std::make_unique<LlamaEmbedder>(*model_, options, embed_limits_, *threads_);
+    if (!generates) {
+        llama_embedder_->prepare();
+        return;
+    }
+    drafter_ = make_drafter(files, options, host_, *model_, *threads_);
     store_   = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
 }
 
@@ -132,17 +147,30 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
     health_watch_ = read_health_watch(options.health_watch);
-    scheduler_ =
-        std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
-                                    now_ms, scheduler_options(options));
-    events_.push_back(ReadyEvent{model_->info(), options, now_ms() - before});
+    embedder_     = std::make_unique<Embedder>(*llama_embedder_, embed_limits_, events_, now_ms);
+    if (decoder_) {
+        scheduler_ =
+            std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
+                                        now_ms, scheduler_options(options));
+    }
+    events_.push_back(ReadyEvent{model_->info(), operations(), options, now_ms() - before});
     return options.threads;
 }
 
+std::vector<std::string> Engine::operations() const {
+    if (!generates()) {
+        return {"embed"};
+    }
+    if (!model_->info().chat_template) {
+        return {"query", "embed"};
+    }
+    return {"query", "chat", "embed"};
+}
+
 static float read_scale(const std::string & wanted, const std::string & text) {
-    float      scale = 0;
-    const auto ends  = std::from_chars(text.data(), text.data() + text.size(), scale);
-    if (text.empty() || ends.ec != std::errc() || ends.ptr != text.data() + text.size()) {
+    char *      end   = nullptr;
+    const float scale = std::strtof(text.c_str(), &end);
+    if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(scale)) {
         throw Error(ErrorCode::invalid_option, "adapters: \"" + wanted + "\" has no number behind the colon",
                     {{"option", "adapters"}});
     }
@@ -232,6 +260,99 @@ void Engine::submit(Submission submission) {
     scheduler_->submit(std::move(request));
 }
 
+// The choice by name, or what the model stands for.
+static Pooling choose_pooling(const std::string & name, const Model & model, bool generates) {
+    const auto * chosen = std::find(std::begin(POOLING_NAMES), std::end(POOLING_NAMES), name);
+    if (chosen != std::end(POOLING_NAMES)) {
+        return static_cast<Pooling>(chosen - std::begin(POOLING_NAMES));
+    }
+    switch (model.pooling()) {
+        case LLAMA_POOLING_TYPE_MEAN: return Pooling::mean;
+        case LLAMA_POOLING_TYPE_CLS: return Pooling::cls;
+        case LLAMA_POOLING_TYPE_LAST: return Pooling::last;
+        case LLAMA_POOLING_TYPE_RANK:
+            throw Error(
+                ErrorCode::unsupported_operation,
+                "this model ranks texts and has no vectors of its own: embed needs the option pooling "
+                "(mean, cls or last)");
+        default: return generates ? Pooling::last : Pooling::mean;
+    }
+}
+
+std::vector<Token> Engine::prepare_input(const EmbedSubmission & submission, size_t index) const {
+    const std::string  where  = "inputs[" + std::to_string(index) + "]";
+    std::vector<Token> tokens = model_->tokenize(submission.inputs[index]);
+    const size_t       limit  = embed_limits_.input;
+    if (tokens.empty()) {
+        throw Error(ErrorCode::invalid_request, where + " is empty, and this model adds no tokens of its own",
+                    {{"index", static_cast<double>(index)}});
+    }
+    if (tokens.size() <= limit) {
+        return tokens;
+    }
+    if (!submission.options.truncate) {
+        throw Error(ErrorCode::context_overflow,
+                    where + " has " + std::to_string(tokens.size()) + " tokens, this model embeds at most " +
+                        std::to_string(limit) + " at once (options contextSize" +
+                        (embed_limits_.whole ? " and batchSize)" : ")"),
+                    {{"index", static_cast<double>(index)},
+                     {"promptTokens", static_cast<double>(tokens.size())},
+                     {"contextSize", static_cast<double>(limit)}});
+    }
+    // What closes a text stays at its end, as in every text that the model was trained with.
+    const size_t closing = std::min(model_->closing_tokens(), limit - 1);
+    std::copy(tokens.end() - static_cast<ptrdiff_t>(closing), tokens.end(),
+              tokens.begin() + static_cast<ptrdiff_t>(limit - closing));
+    tokens.resize(limit);
+    return tokens;
+}
+
+EmbedRequest Engine::prepare(EmbedSubmission & submission) const {
+    if (submission.inputs.empty()) {
+        throw Error(ErrorCode::invalid_request, "inputs must be a list with at least one text");
+    }
+    EmbedRequest request;
+    request.id                 = submission.id;
+    request.pooling            = choose_pooling(submission.options.pooling, *model_, generates());
+    request.normalize          = submission.options.normalize;
+    submission.options.pooling = POOLING_NAMES[static_cast<size_t>(request.pooling)];
+    for (size_t index = 0; index < submission.inputs.size(); index++) {
+        request.inputs.push_back(prepare_input(submission, index));
+    }
+    return request;
+}
+
+void Engine::embed(EmbedSubmission submission) {
+    EmbedRequest request = prepare(submission);
+    size_t       tokens  = 0;
+    for (const std::vector<Token> & input : request.inputs) {
+        tokens += input.size();
+    }
+    events_.push_back(AcceptedEvent{request.id, submission.options, tokens});
+    embedder_->submit(std::move(request));
+}
+
+void Engine::tokenize(RequestId id, const std::string & text, const TokenizeOptions & options) {
+    events_.push_back(TokenizedEvent{id, model_->tokenize(text, options.add_special, options.parse_special)});
+}
+
+void Engine::detokenize(RequestId id, const std::vector<Token> & tokens) {
+    for (size_t i = 0; i < tokens.size(); i++) {
+        if (tokens[i] < 0 || static_cast<size_t>(tokens[i]) >= model_->size()) {
+            throw Error(ErrorCode::invalid_request,
+                        "tokenIds[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
+                            ", the vocabulary has the tokens 0 to " + std::to_string(model_->size() - 1),
+                        {{"index", static_cast<double>(i)}});
+        }
+    }
+    events_.push_back(DetokenizedEvent{id, model_->detokenize(tokens)});
+}
+
+void Engine::count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options) {
+    events_.push_back(
+        CountedEvent{id, model_->tokenize(text, options.add_special, options.parse_special).size()});
+}
+
 void Engine::audit(RequestId id) {
     if (ops_.empty()) {
         ops_ = audit_ops(*model_);
@@ -240,23 +361,40 @@ void Engine::audit(RequestId id) {
 }
 
 void Engine::cancel(RequestId id) {
-    scheduler_->cancel(id);
+    if (scheduler_) {
+        scheduler_->cancel(id);
+    }
+    embedder_->cancel(id);
+}
+
+size_t Engine::unfinished() const {
+    return (scheduler_ ? scheduler_->unfinished() : 0) + embedder_->unfinished();
 }
 
 size_t Engine::tick(double budget_ms) {
     const double end = now_ms() + budget_ms;
     do {
-        with_abort_guard([&] { scheduler_->step(); });
-    } while (scheduler_->unfinished() > 0 && now_ms() < end);
-    scheduler_->flush();
-    while (scheduler_->unfinished() == 0 && now_ms() < end && store_->persist_one()) {
+        with_abort_guard([&] {
+            if (scheduler_) {
+                scheduler_->step();
+            }
+            embedder_->step(scheduler_ && scheduler_->unfinished() > 0);
+        });
+    } while (unfinished() > 0 && now_ms() < end);
+    if (scheduler_) {
+        scheduler_->flush();
     }
-    return scheduler_->unfinished();
+    while (unfinished() == 0 && now_ms() < end && store_ && store_->persist_one()) {
+    }
+    return unfinished();
 }
 
 void Engine::fail(const Error & error) {
     if (scheduler_) {
         scheduler_->fail_all(error);
+    }
+    if (embedder_) {
+        embedder_->fail_all(error);
     }
     events_.push_back(EngineFailedEvent{error});
 }

@@ -1,10 +1,12 @@
-// The engine: a model, its decoder and the scheduler, behind prompts and events.
+// The engine: a model, its decoder and the scheduler, behind prompts and events; beside them the embedder.
 //
 // One per endpoint, on one thread. Knows no JSON and no templates: abi/headrace.cpp brings prompts that
 // are rendered already.
 #pragma once
 
+#include "engine/compute_threads.h"
 #include "engine/llama_decoder.h"
+#include "engine/llama_embedder.h"
 #include "engine/model.h"
 #include "engine/prefix_store.h"
 #include "engine/scheduler.h"
@@ -43,6 +45,13 @@ struct Submission {
     std::string       turn_end; // the text that ends a turn in the model's chat template; may be empty
 };
 
+// A request for the vectors of texts.
+struct EmbedSubmission {
+    RequestId                id = 0;
+    std::vector<std::string> inputs;
+    EmbedOptions             options;
+};
+
 class Engine {
   public:
     explicit Engine(Host host);
@@ -55,11 +64,21 @@ class Engine {
     // Leaves an AcceptedEvent. Throws Error when the request cannot be taken.
     void submit(Submission submission);
 
+    void embed(EmbedSubmission submission);
+
+    // Questions about texts, answered at once. Throw Error (invalid_request).
+    void tokenize(RequestId id, const std::string & text, const TokenizeOptions & options);
+    void detokenize(RequestId id, const std::vector<Token> & tokens);
+    void count_tokens(RequestId id, const std::string & text, const TokenizeOptions & options);
+
     // Leaves an AuditEvent: what the model's graphs consist of and what computes it. Without the load option
     // selfTest it is found out now, for the time of six tokens. Throws Error (kernel_missing).
     void audit(RequestId id);
 
     void cancel(RequestId id);
+
+    // Whether the model can be queried; all that load can embed.
+    bool generates() const { return scheduler_ != nullptr; }
 
     // Steps until budget_ms are spent, at least once if there is work. Returns unfinished requests.
     // Throws Error when the engine cannot go on; the caller then ends it with fail().
@@ -69,25 +88,35 @@ class Engine {
     void fail(const Error & error);
 
     const Model & model() const { return *model_; }
-    EngineMetrics metrics() const { return scheduler_->metrics(); }
+    EngineMetrics metrics() const { return scheduler_ ? scheduler_->metrics() : EngineMetrics{}; }
     EventQueue &  events() { return events_; }
 
   private:
-    void    open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
-    Request prepare(Submission & submission) const;
-    void    fit(Request & request) const;
-    void    find_adapters(Request & request) const;
+    void               open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
+    Request            prepare(Submission & submission) const;
+    void               fit(Request & request) const;
+    void               find_adapters(Request & request) const;
+    EmbedRequest       prepare(EmbedSubmission & submission) const;
+    std::vector<Token> prepare_input(const EmbedSubmission & submission, size_t index) const;
+    std::vector<std::string> operations() const;
+    size_t                   unfinished() const;
 
-    Host                          host_;
-    EventQueue                    events_;
-    std::unique_ptr<Model>        model_;
-    std::vector<AdapterFile>      adapters_; // by their index in the model
-    std::vector<AuditedOp>        ops_;      // of the model; empty: not audited yet
+    Host                     host_;
+    EventQueue               events_;
+    std::unique_ptr<Model>   model_;
+    std::vector<AdapterFile> adapters_; // by their index in the model
+    std::vector<AuditedOp>   ops_;      // of the model; empty: not audited yet
+    // Of a model that generates; null for one that only embeds.
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Drafter>      drafter_; // null: no speculation
     std::unique_ptr<PrefixStore>  store_;
     std::unique_ptr<Scheduler>    scheduler_;
     HealthWatch                   health_watch_ = HealthWatch::full;
+    // Of every model.
+    EmbedLimits                    embed_limits_;
+    std::unique_ptr<LlamaEmbedder> llama_embedder_;
+    std::unique_ptr<Embedder>      embedder_;
+    ComputeThreads                 threads_; // last, to end first
 };
 
 } // namespace headrace

@@ -26,15 +26,17 @@ struct ModelInfo {
 };
 
 struct ReadyEvent {
-    ModelInfo   model;
-    LoadOptions options; // with the values in force
-    double      load_ms = 0;
+    ModelInfo model;
+    // What the model can be asked for, by the names of the wire: "query", "chat", "embed".
+    std::vector<std::string> operations;
+    LoadOptions              options; // with the values in force
+    double                   load_ms = 0;
 };
 
 struct AcceptedEvent {
-    RequestId         id = 0;
-    GenerationOptions options; // with the values in force
-    size_t            prompt_tokens = 0;
+    RequestId                                     id = 0;
+    std::variant<GenerationOptions, EmbedOptions> options;           // with the values in force
+    size_t                                        prompt_tokens = 0; // of all inputs together
 };
 
 struct TokensEvent {
@@ -56,6 +58,35 @@ struct DoneEvent {
     std::optional<std::vector<TokenLogprobs>> logprobs; // of token_ids, when the request asks for them
 };
 
+// The end of a request for vectors: one per input, in the inputs' order, all of the same length.
+struct EmbeddedEvent {
+    RequestId                       id = 0;
+    std::vector<std::vector<float>> vectors;
+    Usage                           usage;
+    EmbedStats                      stats;
+};
+
+// The answers to questions about texts, which need no forward pass.
+struct TokenizedEvent {
+    RequestId          id = 0;
+    std::vector<Token> token_ids;
+};
+
+struct DetokenizedEvent {
+    RequestId   id = 0;
+    std::string text; // bytes as the vocabulary has them, not always UTF-8
+};
+
+struct CountedEvent {
+    RequestId id     = 0;
+    size_t    tokens = 0;
+};
+
+struct RenderedEvent {
+    RequestId   id = 0;
+    std::string prompt;
+};
+
 struct AuditEvent {
     RequestId              id = 0;
     std::vector<AuditedOp> ops;
@@ -70,8 +101,9 @@ struct EngineFailedEvent {
     Error error;
 };
 
-using Event      = std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, AuditEvent, FailedEvent,
-                                EngineFailedEvent>;
+using Event =
+    std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, EmbeddedEvent, TokenizedEvent,
+                 DetokenizedEvent, CountedEvent, RenderedEvent, AuditEvent, FailedEvent, EngineFailedEvent>;
 using EventQueue = std::vector<Event>;
 
 } // namespace headrace

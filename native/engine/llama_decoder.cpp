@@ -28,20 +28,7 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
         throw Error(failure_code(log.first_error()), "a context of " + std::to_string(params.n_ctx) +
                                                          " tokens cannot be made: " + log.first_error());
     }
-    if (!llama_get_memory(context.get())) {
-        throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);
-    }
     return context;
-}
-
-static ggml_threadpool * make_threads(int64_t count) {
-    ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
-    params.poll            = 1; // between two passes threads sleep soon: the core may be needed elsewhere
-    ggml_threadpool * pool = ggml_threadpool_new(&params);
-    if (!pool) {
-        throw Error(ErrorCode::out_of_memory, "cannot start " + std::to_string(count) + " compute threads");
-    }
-    return pool;
 }
 
 // The state of a recurrent layer cannot go back; a window without the rest has forgotten what was before it.
@@ -50,20 +37,14 @@ static bool trims(const Model & model, const LoadOptions & options) {
     return !llama_model_is_recurrent(model.get()) && !llama_model_is_hybrid(model.get()) && !windows;
 }
 
-LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options)
-    : threads_(make_threads(options.threads)), context_(make_context(model, options)),
+LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options, ggml_threadpool & threads)
+    : context_(make_context(model, options)),
       batch_(new llama_batch(llama_batch_init(static_cast<int32_t>(options.batch_size), 0, 1))),
       context_size_(static_cast<size_t>(options.context_size)),
       vocabulary_size_(static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())))),
       model_(model), can_trim_(trims(model, options)),
-      can_shift_(can_trim_ && llama_memory_can_shift(llama_get_memory(context_.get()))) {
-    llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
-}
-
-// After an abort, threads may still be at work on the context's memory: they end before it does.
-LlamaDecoder::~LlamaDecoder() {
-    llama_detach_threadpool(context_.get());
-    threads_.reset();
+      can_shift_(can_trim_ && has_memory() && llama_memory_can_shift(llama_get_memory(context_.get()))) {
+    llama_attach_threadpool(context_.get(), &threads, &threads);
 }
 
 void LlamaDecoder::decode(const BatchPlan & plan) {

@@ -1,4 +1,4 @@
-// A Decoder on llama.cpp: one context, one sequence per slot, one persistent pool of compute threads.
+// A Decoder on llama.cpp: one context, one sequence per slot.
 #pragma once
 
 #include "engine/decoder.h"
@@ -12,10 +12,6 @@
 
 namespace headrace {
 
-struct ThreadpoolDeleter {
-    void operator()(ggml_threadpool * pool) const { ggml_threadpool_free(pool); }
-};
-
 struct LlamaBatchDeleter {
     void operator()(llama_batch * batch) const {
         llama_batch_free(*batch);
@@ -25,12 +21,14 @@ struct LlamaBatchDeleter {
 
 class LlamaDecoder : public Decoder {
   public:
-    // options: with the values in force (no zeros left). The model outlives the decoder.
-    // Throws Error (out_of_memory, model_invalid) when the context cannot be made.
-    LlamaDecoder(const Model & model, const LoadOptions & options);
-    ~LlamaDecoder() override;
+    // options: with the values in force (no zeros left). The model outlives the decoder, the threads do not
+    // (see compute_threads.h). Throws Error (out_of_memory, model_invalid) when the context cannot be made.
+    LlamaDecoder(const Model & model, const LoadOptions & options, ggml_threadpool & threads);
     LlamaDecoder(const LlamaDecoder &)             = delete;
     LlamaDecoder & operator=(const LlamaDecoder &) = delete;
+
+    // Whether the context keeps what it has computed. An encoder's does not: it cannot generate.
+    bool has_memory() const { return llama_get_memory(context_.get()) != nullptr; }
 
     void                   decode(const BatchPlan & plan) override;
     std::span<const float> logits(size_t contribution) override;
@@ -46,14 +44,13 @@ class LlamaDecoder : public Decoder {
     bool          restore(size_t slot, std::span<const uint8_t> state) override;
 
   private:
-    std::unique_ptr<ggml_threadpool, ThreadpoolDeleter> threads_;
-    llama_context_ptr                                   context_;
-    std::unique_ptr<llama_batch, LlamaBatchDeleter>     batch_;
-    size_t                                              context_size_;
-    size_t                                              vocabulary_size_;
-    const Model &                                       model_;
-    bool                                                can_trim_;
-    bool                                                can_shift_;
+    llama_context_ptr                               context_;
+    std::unique_ptr<llama_batch, LlamaBatchDeleter> batch_;
+    size_t                                          context_size_;
+    size_t                                          vocabulary_size_;
+    const Model &                                   model_;
+    bool                                            can_trim_;
+    bool                                            can_shift_;
 };
 
 } // namespace headrace

@@ -58,6 +58,12 @@ struct EngineMetrics {
     uint64_t slid_tokens     = 0; // taken out of contexts that were full
 };
 
+struct EmbedStats {
+    double queue_ms          = 0; // submitted → first forward pass
+    double total_ms          = 0; // submitted → finished
+    double tokens_per_second = 0; // input tokens, from the first forward pass on
+};
+
 RequestStats measure(const RequestTimes & times, const Usage & usage, double finished);
 
 } // namespace headrace

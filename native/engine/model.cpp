@@ -3,7 +3,10 @@
 
 #include "engine/log_capture.h"
 #include "engine/model_file.h"
+#include "engine/regex_stack.h"
 
+#include <algorithm>
+#include <limits>
 #include <mutex>
 
 namespace headrace {
@@ -47,11 +50,14 @@ Model::Model(const std::string & path, bool memory_map, const LoadProgress & pro
     const bool aligned = check_model_file(path) % 32 == 0;
     model_             = load(path, memory_map && aligned, progress);
     vocabulary_        = llama_model_get_vocab(model_.get());
-    const bool causal  = llama_model_has_decoder(model_.get()) && !llama_model_has_encoder(model_.get()) &&
-                         !llama_model_is_diffusion(model_.get());
-    if (!causal || llama_vocab_n_tokens(vocabulary_) == 0) {
-        throw Error(ErrorCode::model_invalid, NOT_GENERATIVE);
+    const bool decoder = llama_model_has_decoder(model_.get());
+    const bool encoder = llama_model_has_encoder(model_.get());
+    // Both at once: a translator, or the draft of another model.
+    if ((decoder && encoder) || llama_model_is_diffusion(model_.get()) ||
+        llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(vocabulary_) == 0) {
+        throw Error(ErrorCode::model_invalid, NOT_USABLE);
     }
+    causal_ = decoder && own_metadata("attention.causal") != "false";
 }
 
 size_t Model::add_adapter(const std::string & path) {
@@ -89,20 +95,52 @@ bool Model::is_end(Token token) const {
     return llama_vocab_is_eog(vocabulary_, token);
 }
 
-std::vector<Token> Model::tokenize(const std::string & text) const {
+std::vector<Token> Model::tokenize(const std::string & text, bool add_special, bool parse_special) const {
+    constexpr size_t longest = std::numeric_limits<int32_t>::max() - 8; // llama.cpp counts in 32 bits
+    if (text.size() > longest) {
+        throw Error(ErrorCode::invalid_request,
+                    "a text may have at most " + std::to_string(longest) + " bytes");
+    }
     std::vector<Token> tokens(text.size() + 8);
     const auto         run = [&] {
         return llama_tokenize(vocabulary_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
-                              static_cast<int32_t>(tokens.size()), /*add_special*/ true,
-                              /*parse_special*/ true);
+                              static_cast<int32_t>(tokens.size()), add_special, parse_special);
     };
-    int32_t count = run();
-    if (count < 0) {
-        tokens.resize(static_cast<size_t>(-count));
+    int32_t    count = 0;
+    const auto split = [&] {
         count = run();
-    }
+        if (count < 0) {
+            tokens.resize(static_cast<size_t>(-count));
+            count = run();
+        }
+    };
+    // Only byte-pair encoding splits by regular expressions.
+    with_regex_stack(llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_BPE ? text.size() : 0, split);
     tokens.resize(static_cast<size_t>(std::max(count, 0)));
     return tokens;
+}
+
+std::string Model::detokenize(const std::vector<Token> & tokens) const {
+    std::string text(4 * tokens.size() + 8, '\0');
+    const auto  run = [&] {
+        return llama_detokenize(vocabulary_, tokens.data(), static_cast<int32_t>(tokens.size()), text.data(),
+                                static_cast<int32_t>(text.size()), /*remove_special*/ false,
+                                /*unparse_special*/ true);
+    };
+    int32_t length = run();
+    if (length < 0) {
+        text.resize(static_cast<size_t>(-length));
+        length = run();
+    }
+    text.resize(static_cast<size_t>(std::max(length, 0)));
+    return text;
+}
+
+size_t Model::closing_tokens() const {
+    const std::vector<Token> added  = tokenize("");
+    const bool               opened = !added.empty() && added.front() == llama_vocab_bos(vocabulary_) &&
+                                      (llama_vocab_get_add_bos(vocabulary_) || added.size() > 1);
+    return added.size() - (opened ? 1 : 0);
 }
 
 std::vector<Token> Model::find_tokens(const std::string & text) const {
@@ -121,6 +159,22 @@ static std::string metadata(const llama_model * model, const char * key) {
     const int32_t length = llama_model_meta_val_str(model, key, value.data(), value.size());
     value.resize(static_cast<size_t>(std::clamp<int32_t>(length, 0, static_cast<int32_t>(value.size()) - 1)));
     return value;
+}
+
+std::string Model::own_metadata(const std::string & name) const {
+    const std::string key = metadata(model_.get(), "general.architecture") + "." + name;
+    return metadata(model_.get(), key.c_str());
+}
+
+enum llama_pooling_type Model::pooling() const {
+    const std::string written = own_metadata("pooling_type");
+    for (const auto type : {LLAMA_POOLING_TYPE_MEAN, LLAMA_POOLING_TYPE_CLS, LLAMA_POOLING_TYPE_LAST,
+                            LLAMA_POOLING_TYPE_RANK}) {
+        if (written == std::to_string(static_cast<int>(type))) {
+            return type;
+        }
+    }
+    return LLAMA_POOLING_TYPE_UNSPECIFIED;
 }
 
 ModelInfo Model::info() const {

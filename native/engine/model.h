@@ -14,9 +14,9 @@
 
 namespace headrace {
 
-// What is said of models that do not generate a text token by token: encoders, translators, diffusion.
-constexpr const char * NOT_GENERATIVE =
-    "this model does not generate text token by token (an embedding, encoder or diffusion model?)";
+// What is said of models that can neither be queried nor embed: translators, diffusion, drafts, sound.
+constexpr const char * NOT_USABLE = "this model neither generates text token by token nor embeds it (a "
+                                    "translation, diffusion or draft model?)";
 
 // Told how far loading has come, 0 to 1; returning false ends it.
 using LoadProgress = std::function<bool(double)>;
@@ -33,8 +33,22 @@ class Model : public Vocabulary {
 
     const llama_vocab * llama() const override { return vocabulary_; }
 
-    // With the model's own beginning-of-text token where it wants one; special tokens in the text count as such.
-    std::vector<Token> tokenize(const std::string & text) const;
+    // add_special: with the tokens that the model wants around a text, its beginning-of-text token for one.
+    // parse_special: special tokens that are written out in the text count as such.
+    std::vector<Token> tokenize(const std::string & text, bool add_special = true,
+                                bool parse_special = true) const;
+
+    // The text of tokens that the vocabulary has, special ones included; raw bytes, not always UTF-8.
+    std::string detokenize(const std::vector<Token> & tokens) const;
+
+    // How many of the tokens that tokenize() adds stand at the end of a text: 1 for an encoder's [SEP].
+    size_t closing_tokens() const;
+
+    // Whether a token only sees those before it. Without that a model cannot generate.
+    bool is_causal() const { return causal_; }
+
+    // How the file says that token vectors become one; UNSPECIFIED if it does not say, or says "not at all".
+    enum llama_pooling_type pooling() const;
 
     // All tokens whose text in the vocabulary is exactly this.
     std::vector<Token> find_tokens(const std::string & text) const;
@@ -49,9 +63,13 @@ class Model : public Vocabulary {
     llama_model * get() const { return model_.get(); }
 
   private:
+    // The value under a key of the model's architecture, as text; empty if the file has none.
+    std::string own_metadata(const std::string & name) const;
+
     llama_model_ptr                     model_;
     const llama_vocab *                 vocabulary_ = nullptr;
     std::vector<llama_adapter_lora_ptr> adapters_;
+    bool                                causal_ = true;
 };
 
 } // namespace headrace

@@ -25,8 +25,9 @@ static void check_vocabulary(const Model & small, const Model & large) {
     }
 }
 
-ModelDrafter::ModelDrafter(std::unique_ptr<Model> small, const Model & large, const LoadOptions & options)
-    : model_(std::move(small)), decoder_(*model_, for_drafting(options)),
+ModelDrafter::ModelDrafter(std::unique_ptr<Model> small, const Model & large, const LoadOptions & options,
+                           ggml_threadpool & threads)
+    : model_(std::move(small)), decoder_(*model_, for_drafting(options), threads),
       sequences_(static_cast<size_t>(options.slots)), batch_size_(static_cast<size_t>(options.batch_size)) {
     check_vocabulary(*model_, large);
     if (!decoder_.can_trim()) {

@@ -14,7 +14,9 @@ class ModelDrafter : public Drafter {
   public:
     // options: those of the large model, in force. Throws Error (model_invalid) when the vocabularies differ
     // or the small model's sequences cannot be trimmed.
-    ModelDrafter(std::unique_ptr<Model> small, const Model & large, const LoadOptions & options);
+    // threads: the engine's (see compute_threads.h).
+    ModelDrafter(std::unique_ptr<Model> small, const Model & large, const LoadOptions & options,
+                 ggml_threadpool & threads);
 
     void begin(size_t slot, std::span<const Token> prompt) override;
     void end(size_t slot) override;

@@ -118,12 +118,40 @@ static const OptionDeclaration<GenerationOptions> GENERATION[] = {
      "with logprobs: tell this many of the likeliest tokens as well"},
 };
 
+static constexpr const char * POOLING_CHOICES[] = {"model", "mean", "cls", "last"};
+
+static const OptionDeclaration<EmbedOptions> EMBED[] = {
+    {"pooling", &EmbedOptions::pooling, 0, 16, true,
+     "how an input's token vectors become one: their mean, the first (cls) or the last; model takes what the "
+     "file says, else mean for an encoder and last for a model that generates",
+     POOLING_CHOICES},
+    {"normalize", &EmbedOptions::normalize, 0, 1, false,
+     "scale each vector to Euclidean length 1; a vector of zeros stays one"},
+    {"truncate", &EmbedOptions::truncate, 0, 1, true,
+     "cut an input that is longer than the model takes, instead of refusing the request"},
+};
+
+static const OptionDeclaration<TokenizeOptions> TOKENIZE[] = {
+    {"addSpecial", &TokenizeOptions::add_special, 0, 1, true,
+     "add the tokens that the model wants around a text, such as its beginning-of-text token"},
+    {"parseSpecial", &TokenizeOptions::parse_special, 0, 1, true,
+     "take the names of special tokens in the text for these tokens, not for letters"},
+};
+
 std::span<const OptionDeclaration<LoadOptions>> load_option_declarations() {
     return LOAD;
 }
 
 std::span<const OptionDeclaration<GenerationOptions>> generation_option_declarations() {
     return GENERATION;
+}
+
+std::span<const OptionDeclaration<EmbedOptions>> embed_option_declarations() {
+    return EMBED;
+}
+
+std::span<const OptionDeclaration<TokenizeOptions>> tokenize_option_declarations() {
+    return TOKENIZE;
 }
 
 } // namespace headrace

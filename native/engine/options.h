@@ -81,6 +81,19 @@ struct GenerationOptions {
     int64_t                  top_logprobs = 0;
 };
 
+// Chosen for each request for vectors.
+struct EmbedOptions {
+    std::string pooling   = "model"; // how the vectors of an input's tokens become one
+    bool        normalize = false;   // to Euclidean length 1
+    bool        truncate  = false;   // cut an input that is too long
+};
+
+// Chosen for each text that is only turned into tokens.
+struct TokenizeOptions {
+    bool add_special   = true;
+    bool parse_special = true;
+};
+
 template <class Options> struct OptionDeclaration {
     using Member =
         std::variant<int64_t Options::*, double Options::*, bool Options::*, std::string Options::*,
@@ -98,5 +111,7 @@ template <class Options> struct OptionDeclaration {
 
 std::span<const OptionDeclaration<LoadOptions>>       load_option_declarations();
 std::span<const OptionDeclaration<GenerationOptions>> generation_option_declarations();
+std::span<const OptionDeclaration<EmbedOptions>>      embed_option_declarations();
+std::span<const OptionDeclaration<TokenizeOptions>>   tokenize_option_declarations();
 
 } // namespace headrace

@@ -50,11 +50,13 @@ HR_API hr_engine * hr_engine_create(void);
 HR_API int32_t hr_engine_load(hr_engine * engine, const char * json, size_t length, hr_progress_fn progress,
                               void * user);
 
-// Queues a request. Leaves an "accepted" event, or "failed" if the request is not valid.
+// Queues a request. Leaves an "accepted" event, or "failed" if the request is not valid. A question about a
+// text (tokenize, detokenize, countTokens, applyTemplate) is answered at once, with "done" alone.
 HR_API void hr_engine_submit(hr_engine * engine, const char * json, size_t length);
 
-// Ends a request at the next tick, with a "done" event whose finishReason is "cancelled". An id that
-// is unknown or already ended is ignored: cancelling twice, or too late, is not an error.
+// Ends a request at the next tick, with a "done" event whose finishReason is "cancelled"; a request for
+// vectors, which has no part of a result, with "failed" and the code "cancelled". An id that is unknown or
+// already ended is ignored: cancelling twice, or too late, is not an error.
 HR_API void hr_engine_cancel(hr_engine * engine, double request_id);
 
 // Runs scheduler steps until budget_ms milliseconds are spent, at least one if there is work.

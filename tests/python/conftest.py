@@ -17,12 +17,14 @@ from headrace.run import Reply, Run
 from headrace.wire import TokenBatch
 from tests.gguf_builder import Gguf
 from tests.python.fake_engine import FakeEngine
+from tests.python.wire_engine import WireEngine
 
 T = TypeVar("T")
 
 OpenEngine = Callable[..., Engine]
 OpenFake = Callable[[FakeEngine], Engine]
 See = Callable[[TokenBatch], bool]
+OpenWire = Callable[..., WireEngine]
 
 
 @pytest.fixture
@@ -44,6 +46,20 @@ def open_engine(library_path: Path, tmp_path: Path) -> Iterator[OpenEngine]:
 def engine(open_engine: OpenEngine, tiny_model: Path) -> Engine:
     """The tiny chat model with a short context."""
     return open_engine(tiny_model, context_size=512)
+
+
+@pytest.fixture
+def open_wire(library_path: Path, tmp_path: Path) -> Iterator[OpenWire]:
+    """As `open_engine`, but by the C functions alone; load options by their names on the wire."""
+    with ExitStack() as stack:
+
+        def open_wire(model: Path | Gguf, **options: object) -> WireEngine:
+            path = model.write(tmp_path / "model.gguf") if isinstance(model, Gguf) else model
+            engine = WireEngine(library_path, path, **options)
+            stack.callback(engine.close)
+            return engine
+
+        yield open_wire
 
 
 @pytest.fixture

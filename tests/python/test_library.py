@@ -14,10 +14,11 @@ def test_describe_names_what_the_wire_format_promises(library_path: Path) -> Non
     declarations = describe(library_path)
     assert declarations["abiVersion"] == library.ABI_VERSION
     assert declarations["build"]["host"] == "native"
-    assert set(declarations["operations"]) == {"query", "chat", "audit"}
+    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate", "audit"}
+    assert set(declarations["operations"]) == {"query", "chat", "embed"} | questions
     assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled"}
     for option in declarations["options"]:
-        assert option["scope"] in ("load", "request")
+        assert option["scope"] in ("load", "request", "embed", "tokenize")
         assert option["help"], option["name"]
 
 

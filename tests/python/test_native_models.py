@@ -24,6 +24,7 @@ from tests.gguf_builder import (
     not_a_number,
     parrot,
     read_gguf,
+    renamed,
     unsound,
 )
 from tests.python.conftest import OpenEngine
@@ -249,10 +250,20 @@ def test_an_empty_metadata_key_is_damage_not_truncation(open_engine: OpenEngine)
     assert "empty" in error.message
 
 
-def test_an_embedding_model_is_refused_not_made_to_talk(open_engine: OpenEngine) -> None:
-    error = refusal(open_engine, embedder())
+def test_an_embedding_model_is_not_made_to_talk(open_engine: OpenEngine) -> None:
+    engine = open_engine(embedder())
+    with pytest.raises(HeadraceError, match="cannot query") as caught:
+        engine.query("a")
+    assert caught.value.code == "unsupported_operation"
+    with pytest.raises(HeadraceError, match="cannot chat") as caught:
+        engine.chat(HELLO)
+    assert caught.value.code == "unsupported_operation"
+
+
+def test_a_diffusion_model_is_refused(open_engine: OpenEngine) -> None:
+    error = refusal(open_engine, renamed(parrot(CYCLE), "llada"))
     assert error.code == "model_invalid"
-    assert "does not generate text" in error.message
+    assert "neither generates text token by token nor embeds it" in error.message
 
 
 def test_the_end_marker_written_out_in_letters_is_text(open_engine: OpenEngine) -> None:
