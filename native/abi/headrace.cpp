@@ -63,7 +63,7 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     if (!handle.chat) {
         handle.chat.emplace(handle.engine.model());
     }
-    submission.prompt   = handle.chat->render(command.messages);
+    submission.prompt   = handle.chat->render(command.messages).prompt;
     submission.turn_end = handle.chat->turn_end();
     return submission;
 }

@@ -58,9 +58,11 @@ std::string ChatTemplate::apply(const std::vector<ChatMessage> & messages, bool 
     return common_chat_templates_apply(templates_.get(), inputs).prompt;
 }
 
-std::string ChatTemplate::render(const std::vector<ChatMessage> & messages) const {
+RenderedChat ChatTemplate::render(const std::vector<ChatMessage> & messages, const ChatOptions &) const {
+    RenderedChat rendered;
     try {
-        return apply(messages, true);
+        rendered.prompt = apply(messages, true);
+        return rendered;
     } catch (const std::exception & error) {
         throw Error(ErrorCode::template_rejected,
                     "the model's chat template refuses these messages: " + reason(error));

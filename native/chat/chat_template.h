@@ -4,6 +4,8 @@
 // (its Jinja interpreter and its workarounds for templates without a system role).
 #pragma once
 
+#include "chat/chat_message.h"
+#include "chat/chat_options.h"
 #include "engine/model.h"
 
 #include <memory>
@@ -14,9 +16,15 @@ struct common_chat_templates;
 
 namespace headrace {
 
-struct ChatMessage {
-    std::string role;
-    std::string content;
+class ReplyFormat;
+
+// What a request needs to ask the model for the next assistant message.
+struct RenderedChat {
+    std::string                        prompt;
+    Grammar                            grammar;
+    std::vector<Token>                 preserved_tokens;
+    std::vector<std::string>           stop;  // besides the end of a turn
+    std::shared_ptr<const ReplyFormat> reply; // how the answer is read; null: it is plain text
 };
 
 class ChatTemplate {
@@ -25,9 +33,10 @@ class ChatTemplate {
     explicit ChatTemplate(const Model & model);
     ~ChatTemplate();
 
-    // The prompt that asks the model for the next assistant message.
-    // Throws Error (template_rejected) with the template's own words when it refuses the messages.
-    std::string render(const std::vector<ChatMessage> & messages) const;
+    // Throws Error: template_rejected with the template's own words when it refuses the messages, or when it
+    // has no place for the tools; grammar_invalid for a schema that cannot be enforced; invalid_request for
+    // options that exclude each other.
+    RenderedChat render(const std::vector<ChatMessage> & messages, const ChatOptions & options = {}) const;
 
     // The text with which the template ends an assistant's turn, "<|im_end|>" for one; empty if it has none.
     const std::string & turn_end() const { return turn_end_; }
