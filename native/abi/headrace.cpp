@@ -8,6 +8,7 @@
 #include "abi/events_json.h"
 #include "abi/requests_json.h"
 #include "chat/chat_template.h"
+#include "chat/schema_check.h"
 #include "engine/abort_guard.h"
 #include "engine/engine.h"
 
@@ -18,7 +19,8 @@ using namespace headrace;
 
 struct hr_engine {
     Engine                      engine{host_facts()};
-    std::optional<ChatTemplate> chat; // made when the first chat asks for it
+    std::optional<ChatTemplate> chat;  // made when the first chat asks for it
+    ChatRequests                chats; // what events need to know of requests in progress
     std::string                 written;
     int64_t                     threads = 0;
     enum { empty, ready, failed } state = empty;
@@ -56,15 +58,29 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     Submission submission;
     submission.id      = id;
     submission.options = std::move(command.options);
+    ChatRequest chat;
     if (command.operation == Operation::query) {
         submission.prompt = std::move(command.prompt);
-        return submission;
+        if (command.chat.response_format.type != ResponseFormat::text) {
+            submission.grammar.text = schema_grammar(command.chat.response_format.schema);
+            check_grammar(handle.engine.model(), submission.grammar.text);
+        }
+    } else {
+        if (!handle.chat) {
+            handle.chat.emplace(handle.engine.model());
+        }
+        RenderedChat rendered       = handle.chat->render(command.messages, command.chat);
+        submission.prompt           = std::move(rendered.prompt);
+        submission.grammar          = std::move(rendered.grammar);
+        submission.preserved_tokens = std::move(rendered.preserved_tokens);
+        submission.stops            = std::move(rendered.stop);
+        submission.turn_end         = handle.chat->turn_end();
+        if (rendered.reply) {
+            chat.reply.emplace(std::move(rendered.reply));
+        }
     }
-    if (!handle.chat) {
-        handle.chat.emplace(handle.engine.model());
-    }
-    submission.prompt   = handle.chat->render(command.messages).prompt;
-    submission.turn_end = handle.chat->turn_end();
+    chat.options     = std::move(command.chat);
+    handle.chats[id] = std::move(chat);
     return submission;
 }
 
@@ -167,7 +183,7 @@ const char * hr_engine_events(hr_engine * handle, size_t * length) {
         R"([{"type":"engine_failed","error":{"code":"out_of_memory","message":"there is not enough memory","detail":{}}}])";
     try {
         EventQueue & events = handle->engine.events();
-        handle->written     = write_events(events, handle->threads);
+        handle->written     = write_events(events, handle->threads, handle->chats);
         events.clear();
     } catch (...) {
         handle->speechless = true;

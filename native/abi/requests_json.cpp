@@ -1,6 +1,7 @@
 // The parsing behind requests_json.h.
 #include "abi/requests_json.h"
 
+#include "abi/chat_options_json.h"
 #include "abi/json_fields.h"
 #include "abi/messages_json.h"
 #include "abi/options_json.h"
@@ -29,6 +30,26 @@ Operation read_operation(const json & command) {
     throw Error(ErrorCode::unsupported_operation, "this engine cannot " + brief(name));
 }
 
+// A query has no template: nothing to show tools with, nor to tell reasoning by.
+void refuse_for_query(const json & options) {
+    for (const ChatOptionDeclaration & declared : chat_option_declarations()) {
+        const bool refused = std::string_view(declared.name) != "responseFormat";
+        if (refused && options.is_object() && options.contains(declared.name)) {
+            throw Error(ErrorCode::invalid_option,
+                        std::string(declared.name) + " is an option of chat, not of query",
+                        {{"option", declared.name}});
+        }
+    }
+}
+
+// Both say what the answer must look like.
+void refuse_two_grammars(const json & options, const ChatOptions & chat) {
+    const bool grammar = options.is_object() && options.contains("grammar") && options["grammar"] != "";
+    if (grammar && (!chat.tools.empty() || chat.response_format.type != ResponseFormat::text)) {
+        malformed("grammar excludes tools and responseFormat, which bring a grammar of their own");
+    }
+}
+
 } // namespace
 
 LoadCommand read_load_command(std::string_view text) {
@@ -54,7 +75,13 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
         allow_only("the command", command, {"id", "operation", "options", "messages"});
         submit.messages = read_messages(command);
     }
-    submit.options = read_generation_options(command.value("options", json()));
+    json options = command.value("options", json());
+    if (submit.operation == Operation::query) {
+        refuse_for_query(options);
+    }
+    submit.chat = take_chat_options(options, text);
+    refuse_two_grammars(options, submit.chat);
+    submit.options = read_generation_options(options);
     return submit;
 }
 

@@ -25,6 +25,7 @@ struct SubmitCommand {
     std::string              prompt;   // of a query
     std::vector<ChatMessage> messages; // of a chat
     GenerationOptions        options;
+    ChatOptions              chat; // of a query: its response format alone
 };
 
 // All throw Error (invalid_request, invalid_option, unsupported_operation).

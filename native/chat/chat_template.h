@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+struct common_chat_params;
 struct common_chat_templates;
+struct common_chat_templates_inputs;
 
 namespace headrace {
 
@@ -29,7 +31,7 @@ struct RenderedChat {
 
 class ChatTemplate {
   public:
-    // Reads the template of the model. Throws Error (template_missing, template_rejected).
+    // Reads the template of the model, which must outlive this. Throws Error (template_missing, template_rejected).
     explicit ChatTemplate(const Model & model);
     ~ChatTemplate();
 
@@ -42,14 +44,20 @@ class ChatTemplate {
     const std::string & turn_end() const { return turn_end_; }
 
   private:
-    std::string apply(const std::vector<ChatMessage> & messages, bool ask) const;
-    std::string find_turn_end() const;
+    std::string        apply(const std::vector<ChatMessage> & messages, bool ask) const;
+    common_chat_params run(const common_chat_templates_inputs & inputs) const;
+    std::string        find_turn_end() const;
+    std::vector<Token> single_tokens(const std::vector<std::string> & texts) const;
+    Grammar            grammar_of(const common_chat_params & params) const;
+    void require_tools_shown(const common_chat_params & params, const ChatOptions & options) const;
 
     struct Deleter {
         void operator()(common_chat_templates * templates) const;
     };
+    const Model &                                   model_;
     std::unique_ptr<common_chat_templates, Deleter> templates_;
     std::string                                     turn_end_;
+    bool                                            thinks_ = false; // answers may begin with reasoning
 };
 
 } // namespace headrace

@@ -67,9 +67,11 @@ static int64_t new_seed() {
 
 Request Engine::prepare(Submission & submission) const {
     Request request;
-    request.id      = submission.id;
-    request.prompt  = model_->tokenize(submission.prompt);
-    request.options = std::move(submission.options);
+    request.id               = submission.id;
+    request.prompt           = model_->tokenize(submission.prompt);
+    request.options          = std::move(submission.options);
+    request.grammar          = std::move(submission.grammar);
+    request.preserved_tokens = std::move(submission.preserved_tokens);
     if (request.options.seed < 0) {
         request.options.seed = new_seed();
     }
@@ -88,6 +90,10 @@ Request Engine::prepare(Submission & submission) const {
     if (!submission.turn_end.empty()) {
         request.stop_tokens = model_->find_tokens(submission.turn_end);
     }
+    for (const std::string & stop : submission.stops) {
+        const std::vector<Token> tokens = model_->find_tokens(stop);
+        request.stop_tokens.insert(request.stop_tokens.end(), tokens.begin(), tokens.end());
+    }
     return request;
 }
 
@@ -97,6 +103,9 @@ void Engine::submit(Submission submission) {
     // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
     if (!submission.turn_end.empty() && request.stop_tokens.empty()) {
         request.options.stop.push_back(submission.turn_end);
+    }
+    for (const std::string & stop : submission.stops) {
+        request.options.stop.push_back(stop);
     }
     scheduler_->submit(std::move(request));
 }

@@ -22,10 +22,13 @@ struct Host {
 
 // A request whose prompt is plain text.
 struct Submission {
-    RequestId         id = 0;
-    std::string       prompt;
-    GenerationOptions options;
-    std::string       turn_end; // the text that ends a turn in the model's chat template; may be empty
+    RequestId                id = 0;
+    std::string              prompt;
+    GenerationOptions        options;
+    Grammar                  grammar          = {};
+    std::vector<Token>       preserved_tokens = {};
+    std::vector<std::string> stops = {}; // end the text like those of the options; of the chat template
+    std::string              turn_end; // the text that ends a turn in the model's chat template; may be empty
 };
 
 class Engine {

@@ -123,9 +123,11 @@ void Scheduler::take_token(size_t index, Token token) {
     slot.output.push_back(token);
 
     const auto & stops = request.stop_tokens;
+    const auto & kept  = request.preserved_tokens;
+    const bool   text  = std::find(kept.begin(), kept.end(), token) != kept.end();
     if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
         finish(index, FinishReason::stop);
-    } else if (slot.text->push(vocabulary_.piece(token))) {
+    } else if (slot.text->push(text ? vocabulary_.special_piece(token) : vocabulary_.piece(token))) {
         finish(index, FinishReason::stop);
     } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) ||
                slot.computed >= decoder_.context_size()) {
