@@ -26,6 +26,7 @@ from headrace.wire import (
     decode_names,
     decode_result,
     encode_names,
+    snake_case,
 )
 
 ABI_VERSION = 1
@@ -153,7 +154,8 @@ class Run:
     def _receive(self, event: Mapping[str, Any]) -> None:
         match event["type"]:
             case "accepted":
-                self.options = decode_names(event["options"])
+                # Their names alone: a schema among the values keeps its own.
+                self.options = {snake_case(name): value for name, value in event["options"].items()}
                 self.prompt_tokens = event["promptTokens"]
             case "tokens":
                 self._batches.append(decode_batch(event))

@@ -7,25 +7,39 @@ by name.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Operation = Literal["query", "chat"]
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
 
 
 class Message(TypedDict):
-    """One turn of a conversation; `role` is one the model's template knows: system, user, assistant."""
+    """One turn of a conversation; `role` is system, user, assistant or tool.
+
+    An assistant's turn may hold the `tool_calls` it made, with `content` None; a tool's turn names the
+    call it answers by `tool_call_id`.
+    """
 
     role: str
-    content: str
+    content: str | None
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
+    reasoning: NotRequired[str]
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """What one tick added to a run: whole UTF-8 characters, and the tokens they came from."""
+    """What one tick added to a run: whole UTF-8 characters, and the tokens they came from.
+
+    In a chat that thinks or has tools, `reasoning` is what the model thought, and `tool_calls` are
+    pieces of calls: {index, arguments}, the first of a call with its id and name.
+    """
 
     text: str
     token_ids: tuple[int, ...]
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,8 @@ class Result:
     """A finished run.
 
     `stats` are the engine's timings (`*_ms` in milliseconds, `*_per_second` in tokens per second)
-    and facts; `record` is the same result with the wire's own names.
+    and facts; `record` is the same result with the wire's own names. `reasoning` and `tool_calls`
+    ({id, name, arguments as JSON text}) are those of a chat that thinks or has tools.
     """
 
     text: str
@@ -51,6 +66,8 @@ class Result:
     usage: Usage
     stats: Mapping[str, Any]
     record: Mapping[str, Any]
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 def camel_case(name: str) -> str:
@@ -78,7 +95,12 @@ def decode_names(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode_batch(event: Mapping[str, Any]) -> TokenBatch:
     """The batch of a `tokens` event."""
-    return TokenBatch(text=event["text"], token_ids=tuple(event["tokenIds"]))
+    return TokenBatch(
+        text=event["text"],
+        token_ids=tuple(event["tokenIds"]),
+        reasoning=event.get("reasoning", ""),
+        tool_calls=tuple(event.get("toolCalls", ())),
+    )
 
 
 def decode_result(record: Mapping[str, Any]) -> Result:
@@ -90,4 +112,6 @@ def decode_result(record: Mapping[str, Any]) -> Result:
         usage=Usage(**{name: int(count) for name, count in decode_names(record["usage"]).items()}),
         stats=decode_names(record["stats"]),
         record=record,
+        reasoning=record.get("reasoning", ""),
+        tool_calls=tuple(record.get("toolCalls", ())),
     )

@@ -426,17 +426,17 @@ class Checker {
         if (lenient_) {
             return;
         }
+        const double smallest = node.contains("minimum") ? std::ceil(low) : std::floor(low) + 1;
+        const double largest  = node.contains("maximum") ? std::floor(high) : std::ceil(high) - 1;
         // Two cases in which the converter's ranges let through what they should not.
-        if (std::isnan(high) && low >= 99) {
+        if (std::isnan(high) && smallest > 99) {
             refuse(at, node.contains("minimum") ? "minimum" : "exclusiveMinimum",
                    "is only enforced with a maximum beside it");
         }
-        if (std::isnan(low) && high <= 0) {
+        if (std::isnan(low) && largest < 0) {
             refuse(at, node.contains("maximum") ? "maximum" : "exclusiveMaximum",
                    "is only enforced with a minimum beside it");
         }
-        const double smallest = node.contains("minimum") ? std::ceil(low) : std::floor(low) + 1;
-        const double largest  = node.contains("maximum") ? std::floor(high) : std::ceil(high) - 1;
         if (largest < smallest) {
             refuse(at, node.contains("maximum") ? "maximum" : "exclusiveMaximum", "leaves no integer");
         }
@@ -467,8 +467,9 @@ void check_schema(const std::string & schema, bool lenient) {
 
 std::string mend_grammar(std::string grammar) {
     const std::string loose = "dot ::= [^\\x0A\\x0D]\n";
-    if (const size_t at = grammar.find("\n" + loose); at != std::string::npos) {
-        grammar.replace(at + 1, loose.size(), "dot ::= [^\"\\\\\\x7F\\x00-\\x1F]\n");
+    const size_t      at    = grammar.find(loose);
+    if (at != std::string::npos && (at == 0 || grammar[at - 1] == '\n')) {
+        grammar.replace(at, loose.size(), "dot ::= [^\"\\\\\\x7F\\x00-\\x1F]\n");
     }
     return grammar;
 }
