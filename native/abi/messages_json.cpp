@@ -27,6 +27,14 @@ static std::string read_content(const json & message, const std::string & where)
     return text;
 }
 
+static std::string string_at(const json & object, const char * name, const std::string & where) {
+    const auto found = object.find(name);
+    if (found == object.end() || !found->is_string()) {
+        malformed(where + "." + name + " must be a string");
+    }
+    return found->get<std::string>();
+}
+
 // The calls that an assistant made, as OpenAI-style clients keep them.
 static std::vector<ToolCall> read_calls(const json & message, const std::string & where) {
     std::vector<ToolCall> calls;
@@ -47,8 +55,8 @@ static std::vector<ToolCall> read_calls(const json & message, const std::string 
         allow_only(place, call, {"id", "type", "function"});
         const json & function = call["function"];
         allow_only(place + ".function", function, {"name", "arguments"});
-        ToolCall read{read_string(call, "id"), read_string(function, "name"),
-                      read_string(function, "arguments")};
+        ToolCall read{string_at(call, "id", place), string_at(function, "name", place + ".function"),
+                      string_at(function, "arguments", place + ".function")};
         if (!json::accept(read.arguments)) {
             malformed(place + ".function.arguments must be JSON");
         }
@@ -57,8 +65,8 @@ static std::vector<ToolCall> read_calls(const json & message, const std::string 
     return calls;
 }
 
-static std::string optional_string(const json & message, const char * name) {
-    return message.contains(name) ? read_string(message, name) : "";
+static std::string optional_string(const json & message, const char * name, const std::string & where) {
+    return message.contains(name) ? string_at(message, name, where) : "";
 }
 
 static ChatMessage read_message(const json & message, const std::string & where) {
@@ -70,11 +78,11 @@ static ChatMessage read_message(const json & message, const std::string & where)
     if (read.role == "assistant") {
         allow_only(where, message, {"role", "content", "tool_calls", "reasoning"});
         read.tool_calls = read_calls(message, where);
-        read.reasoning  = optional_string(message, "reasoning");
+        read.reasoning  = optional_string(message, "reasoning", where);
     } else if (read.role == "tool") {
         allow_only(where, message, {"role", "content", "tool_call_id", "name"});
-        read.tool_call_id = read_string(message, "tool_call_id");
-        read.tool_name    = optional_string(message, "name");
+        read.tool_call_id = string_at(message, "tool_call_id", where);
+        read.tool_name    = optional_string(message, "name", where);
     } else if (read.role == "system" || read.role == "user") {
         allow_only(where, message, {"role", "content"});
     } else {

@@ -13,6 +13,12 @@ namespace headrace {
 ReplyFormat::ReplyFormat(const common_chat_params & params)
     : parser_(std::make_unique<common_chat_parser_params>(params)), thinking_ends_(params.thinking_end_tags) {
     parser_->parser.load(params.parser);
+    for (const common_grammar_trigger & trigger : params.grammar_triggers) {
+        if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD && call_start_.empty()) {
+            const std::string & text = trigger.value;
+            call_start_              = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+        }
+    }
 }
 
 ReplyFormat::~ReplyFormat() = default;
@@ -53,6 +59,10 @@ static std::string grow(std::string & told, const std::string & now) {
     return more;
 }
 
+static std::string without_lead(const std::string & text) {
+    return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
 ReplyDelta ChatReply::push(std::string_view raw) {
     raw_ += raw;
     const auto message = parse(raw_, /*partial*/ true, *format_);
@@ -61,8 +71,10 @@ ReplyDelta ChatReply::push(std::string_view raw) {
 
 ReplyDelta ChatReply::advance(const common_chat_msg & message, bool whole) {
     ReplyDelta delta;
-    delta.reasoning = grow(reply_.reasoning, message.reasoning_content);
-    delta.text      = grow(reply_.text, message.content);
+    delta.reasoning = grow(reply_.reasoning, without_lead(message.reasoning_content));
+    // What stands between a thought and the text belongs to neither.
+    delta.text =
+        grow(reply_.text, reply_.reasoning.empty() ? message.content : without_lead(message.content));
     for (size_t i = 0; i < message.tool_calls.size(); i++) {
         const common_chat_tool_call & call = message.tool_calls[i];
         // A name may still grow until something follows it.
@@ -86,28 +98,36 @@ ReplyDelta ChatReply::advance(const common_chat_msg & message, bool whole) {
     return delta;
 }
 
-// The raw text from where its reading ends: after the reasoning and the text told so far.
-std::string ChatReply::unread() const {
+// Where in the raw text the reading has come to: after the reasoning and the text told so far.
+size_t ChatReply::read_end() const {
     const auto after = [&](const std::string & part, size_t from) {
-        const size_t at = part.empty() ? from : raw_.find(part, from);
-        return at == std::string::npos ? from : at + (part.empty() ? 0 : part.size());
+        const size_t at = raw_.find(part, from);
+        return part.empty() || at == std::string::npos ? from : at + part.size();
+    };
+    const auto past_space = [&](size_t from) {
+        return std::min(raw_.find_first_not_of(" \t\r\n", from), raw_.size());
     };
     size_t at = after(reply_.reasoning, 0);
     if (!reply_.reasoning.empty()) {
         for (const std::string & end : format_->thinking_ends()) {
-            const size_t begin = std::min(raw_.find_first_not_of(" \t\r\n", at), raw_.size());
+            const size_t begin = past_space(at);
             if (!end.empty() && raw_.compare(begin, end.size(), end) == 0) {
-                at = std::min(raw_.find_first_not_of(" \t\r\n", begin + end.size()), raw_.size());
+                at = past_space(begin + end.size());
                 break;
             }
         }
     }
-    at = after(reply_.text, at);
-    if (!reply_.tool_calls.empty()) {
-        // Calls before are told already: from the line of the unfinished one on.
-        const size_t name = raw_.rfind(reply_.tool_calls.back().name);
-        const size_t line = name == std::string::npos ? name : raw_.rfind('\n', name);
-        at                = line == std::string::npos ? at : std::max(at, line + 1);
+    return after(reply_.text, at);
+}
+
+// The raw text that no part of the reply holds. Where calls before it are whole, it begins with the last one.
+std::string ChatReply::unread() const {
+    size_t at = read_end();
+    if (reply_.tool_calls.size() > 1) {
+        const std::string & marker = format_->call_start();
+        const size_t        name   = raw_.rfind(reply_.tool_calls.back().name);
+        const size_t        begin  = marker.empty() ? raw_.rfind('\n', name) : raw_.rfind(marker, name);
+        at                         = begin == std::string::npos ? at : std::max(at, begin);
     }
     return raw_.substr(at);
 }
@@ -121,10 +141,14 @@ ReplyDelta ChatReply::finish() {
             calls[i].arguments = message->tool_calls[i].arguments;
         }
     }
-    const bool complete = message && std::all_of(calls.begin(), calls.end(),
-                                                 [](const auto & call) { return is_object(call.arguments); });
-    if (!complete) {
-        const std::string rest = unread();
+    const bool whole = message && std::all_of(calls.begin(), calls.end(),
+                                              [](const auto & call) { return is_object(call.arguments); });
+    const std::string rest = unread();
+    // A call that broke off before its name is in the text that is left.
+    const bool begun =
+        calls.empty() && (reply_.text.empty() || (!format_->call_start().empty() &&
+                                                  rest.find(format_->call_start()) != std::string::npos));
+    if (!whole || begun) {
         reply_.text += rest;
         delta.text += rest;
         std::erase_if(calls, [](const auto & call) { return !is_object(call.arguments); });

@@ -29,8 +29,12 @@ class ReplyFormat {
     // What ends the reasoning, "</think>" for one; may be empty.
     const std::vector<std::string> & thinking_ends() const { return thinking_ends_; }
 
+    // What begins a call, "<tool_call>" for one; empty where that is not told.
+    const std::string & call_start() const { return call_start_; }
+
   private:
     std::unique_ptr<common_chat_parser_params> parser_;
+    std::string                                call_start_;
     std::vector<std::string>                   thinking_ends_;
 };
 
@@ -69,6 +73,7 @@ class ChatReply {
 
   private:
     ReplyDelta  advance(const common_chat_msg & message, bool whole);
+    size_t      read_end() const;
     std::string unread() const;
 
     std::shared_ptr<const ReplyFormat> format_;
