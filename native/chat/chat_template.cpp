@@ -204,8 +204,14 @@ Grammar ChatTemplate::grammar_of(const common_chat_params & params) const {
     }
     grammar.lazy = params.grammar_lazy;
     if (!grammar.lazy) {
-        grammar.prefill =
-            common_tokenize(llama_model_get_vocab(model_.get()), params.generation_prompt, false, true);
+        const auto * vocabulary = llama_model_get_vocab(model_.get());
+        grammar.prefill         = common_tokenize(vocabulary, params.generation_prompt, false, true);
+        // Some tokenisers put a space before a text, which is not in it.
+        const bool spaced = !grammar.prefill.empty() && !params.generation_prompt.starts_with(' ') &&
+                            common_token_to_piece(vocabulary, grammar.prefill[0], true) == " ";
+        if (spaced) {
+            grammar.prefill.erase(grammar.prefill.begin());
+        }
     }
     for (const common_grammar_trigger & trigger : params.grammar_triggers) {
         const std::string & text = trigger.value;

@@ -41,7 +41,8 @@ FAMILIES: dict[str, tuple[str, str, Sequence[str]]] = {
     "qwen3": ("Qwen-Qwen3-0.6B", HERMES_CALL, ("<tool_call>", "</tool_call>", "<think>", "</think>")),
     "qwen3-coder": (
         "Qwen3-Coder",
-        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis, naïve 😀\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis, naïve 😀\n</parameter>\n"
+        "</function>\n</tool_call>",
         ("<tool_call>", "</tool_call>"),
     ),
     "llama3.1": (
@@ -62,7 +63,8 @@ FAMILIES: dict[str, tuple[str, str, Sequence[str]]] = {
     ),
     "gpt-oss": (
         "openai-gpt-oss-120b",
-        '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris, naïve 😀"}',
+        "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+        '{"city": "Paris, naïve 😀"}',
         ("<|channel|>", "<|constrain|>", "<|message|>"),
     ),
 }
@@ -167,14 +169,15 @@ def test_a_tool_call_is_streamed_as_deltas(open_script: OpenScript, family: str,
 
 def test_the_deltas_add_up_to_the_same_whatever_the_tick_and_the_tokens(open_script: OpenScript) -> None:
     script = f"Let me look.\n{HERMES_CALL}"
-    told = set()
+    told: set[tuple[str, ...]] = set()
     for size in (2, 5, 50):
         engine = open_script("Qwen-Qwen2.5-7B-Instruct", script, size=size)
         for budget in (0, 2, 1000):
             batches, result = follow(engine, engine.chat(ASK, {"temperature": 0, "tools": [WEATHER]}), budget)
             assert joined_calls(batches) == list(result.tool_calls)
             assert "".join(batch.text for batch in batches) == result.text
-            told.add((result.text, *((call["name"], call["arguments"]) for call in result.tool_calls)))
+            (call,) = result.tool_calls
+            told.add((result.text, call["name"], call["arguments"]))
         engine.close()
     assert len(told) == 1
     assert next(iter(told))[0].strip() == "Let me look."
@@ -209,8 +212,6 @@ def test_ids_are_unique_and_fit_every_template(open_script: OpenScript) -> None:
     "script",
     [
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa',
-        "<tool_call>\nnothing of the kind\n</tool_call> and more",
-        '<tool_call>\n{"name": "unknown", "arguments": {}}\n</tool_call>',
         "<tool_call>",
         "Let me look.\n<tool_call>",
         "Plain text, no call.",
@@ -229,7 +230,8 @@ def test_what_is_no_call_is_text(open_script: OpenScript, script: str) -> None:
 def test_a_call_before_a_broken_one_is_kept(open_script: OpenScript) -> None:
     script = f'{HERMES_CALL}\n<tool_call>\n{{"name": "clock", "argum'
     engine = open_script("Qwen-Qwen2.5-7B-Instruct", script, size=6)
-    _, result = follow(engine, engine.chat(ASK, {"temperature": 0, "tools": [WEATHER, CLOCK]}))
+    options = {"temperature": 0, "tools": [WEATHER, CLOCK], "max_tokens": len(pieces(script, (), 6))}
+    _, result = follow(engine, engine.chat(ASK, options))
     assert [call["name"] for call in result.tool_calls] == ["get_weather"]
     assert result.text.strip() == '<tool_call>\n{"name": "clock", "argum'
 
@@ -433,9 +435,9 @@ def deep(depth: int) -> dict[str, Any]:
 def test_a_schema_that_cannot_be_enforced_is_refused(
     engine: Engine, schema: dict[str, Any], code: str, named: str
 ) -> None:
-    for ask in (lambda options: engine.chat(ASK, options), lambda options: engine.query("{", options)):
+    for ask in (engine.chat, engine.query):
         with pytest.raises(HeadraceError) as caught:
-            ask(format_of(schema))
+            ask(ASK if ask == engine.chat else "{", format_of(schema))  # type: ignore[arg-type]
         assert caught.value.code == code
         assert named in caught.value.message
     assert engine.chat(ASK).result().token_ids
@@ -446,7 +448,7 @@ def test_a_strict_tool_s_schema_is_checked(open_script: OpenScript) -> None:
     function = {"name": "mail", "parameters": {"properties": {"to": {"type": "string", "format": "email"}}}}
     loose = {"type": "function", "function": function}
     assert engine.chat(ASK, {"temperature": 0, "tools": [loose]}).result().text == "It rains."
-    with pytest.raises(HeadraceError, match="mail.*#/properties/to/format") as caught:
+    with pytest.raises(HeadraceError, match=r"mail.*#/properties/to/format") as caught:
         engine.chat(ASK, {"tools": [{"type": "function", "function": {**function, "strict": True}}]})
     assert caught.value.code == "grammar_invalid"
     with pytest.raises(HeadraceError, match="ref") as caught:
