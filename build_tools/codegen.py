@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from build_tools import codegen_records
+from build_tools.codegen_records import RECORDS
 from build_tools.errors import StepError
 from build_tools.files import content_hash, write_atomically
 from build_tools.steps import Step, StepRun, stamped_step
@@ -28,95 +30,15 @@ _TITLES = {
 _UNIONS = {"operations": "Operation", "finishReasons": "FinishReason"}
 _TYPESCRIPT = {"integer": "number", "number": "number", "boolean": "boolean", "string": "string"}
 _PYTHON = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
-# Options whose values are records, as native/abi/chat_options_json.cpp reads them: type → its declarations.
-_RECORDS = {
-    "Tool": (
-        """\
-/** A function that the model may ask to be called. */
-export interface Tool {
-  type: "function";
-  function: {
-    /** 1 to 64 letters, digits, _ or -. */
-    name: string;
-    description?: string;
-    /** The JSON schema of the arguments; without one there are none. */
-    parameters?: Record<string, unknown>;
-    /** Whether every keyword of the schema must be enforceable. */
-    strict?: boolean;
-  };
-}""",
-        """\
-class ToolFunction(TypedDict):
-    \"\"\"What a tool is called, does and takes; `parameters` is the JSON schema of its arguments.\"\"\"
-
-    name: str
-    description: NotRequired[str]
-    parameters: NotRequired[dict[str, object]]
-    strict: NotRequired[bool]
-
-
-class Tool(TypedDict):
-    \"\"\"A function that the model may ask to be called.\"\"\"
-
-    type: Literal["function"]
-    function: ToolFunction""",
-    ),
-    "ToolChoice": (
-        """\
-/** Whether a tool is called. */
-export type ToolChoice =
-  "auto" | "none" | "required" | { type: "function"; function: { name: string } };""",
-        """\
-class ToolName(TypedDict):
-    \"\"\"A tool by its name.\"\"\"
-
-    name: str
-
-
-class ChosenTool(TypedDict):
-    \"\"\"The one tool to be called.\"\"\"
-
-    type: Literal["function"]
-    function: ToolName
-
-
-ToolChoice = Literal["auto", "none", "required"] | ChosenTool""",
-    ),
-    "ResponseFormat": (
-        """\
-/** What an answer must be. */
-export type ResponseFormat =
-  | { type: "text" | "json_object" }
-  | {
-      type: "json_schema";
-      json_schema: { name?: string; description?: string; schema: Record<string, unknown>; strict?: boolean };
-    };""",
-        """\
-class ResponseSchema(TypedDict):
-    \"\"\"The schema that an answer conforms to.\"\"\"
-
-    name: NotRequired[str]
-    description: NotRequired[str]
-    schema: dict[str, object]
-    strict: NotRequired[bool]
-
-
-class ResponseFormat(TypedDict):
-    \"\"\"What an answer must be.\"\"\"
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: NotRequired[ResponseSchema]""",
-    ),
-}
-_TYPESCRIPT |= {name: name for name in _RECORDS}
-_PYTHON |= {name: name for name in _RECORDS}
 
 
 def codegen_step(workspace: Workspace) -> Step:
     """The step that fills build/generated from the native library."""
 
     def fingerprint() -> str:
-        return content_hash(workspace.root, [Path(__file__), workspace.native_library])
+        return content_hash(
+            workspace.root, [Path(__file__), Path(codegen_records.__file__), workspace.native_library]
+        )
 
     def action(run: StepRun) -> str:
         declarations = describe(workspace.native_library)
@@ -232,7 +154,7 @@ def _options(declarations: Declarations, scope: str) -> list[dict[str, Any]]:
 def _records(declarations: Declarations) -> list[tuple[str, str]]:
     """The declarations of the records that options use, in TypeScript and in Python."""
     used = {option["type"].removesuffix("[]") for option in declarations["options"]}
-    return [texts for name, texts in _RECORDS.items() if name in used]
+    return [texts for name, texts in RECORDS.items() if name in used]
 
 
 def _type(option: dict[str, Any], names: dict[str, str], many: str, choice: tuple[str, str]) -> str:
@@ -241,9 +163,9 @@ def _type(option: dict[str, Any], names: dict[str, str], many: str, choice: tupl
     if option.get("choices"):
         form, separator = choice
         return form.format(separator.join(map(json.dumps, option["choices"])))
-    if element not in names:
+    if element not in names and element not in RECORDS:
         raise StepError(f"hr_describe() gives {option['name']} the type {kind}, which codegen does not know")
-    return many.format(names[element]) if kind.endswith("[]") else names[element]
+    return many.format(names.get(element, element)) if kind.endswith("[]") else names.get(element, element)
 
 
 def _range(option: dict[str, Any]) -> str:

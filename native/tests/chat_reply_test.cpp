@@ -23,6 +23,7 @@ std::string read_template(const std::string & name) {
 
 // How a model with this template answers when it may call get_weather and clock.
 std::shared_ptr<const ReplyFormat> format_of(const std::string & name) {
+    common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);
     const auto                   templates = common_chat_templates_init(nullptr, read_template(name));
     common_chat_templates_inputs inputs;
     common_chat_msg              question;
