@@ -1,6 +1,6 @@
 """Builds the native library of the engine, and its host tests, for this machine.
 
-Counterpart: `wasm.py`, the same engine for pages; `headrace/native.py`, which loads the library.
+Counterpart: `wasm.py`, the same engine for pages; `headrace/library.py`, which loads it.
 """
 
 import os

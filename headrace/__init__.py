@@ -4,19 +4,37 @@ Counterpart: `web/index.js`. Not the place of the development commands: those ar
 """
 
 from headrace.errors import ERROR_CODES, HeadraceError
-from headrace.native import Engine, Run, describe
-from headrace.wire import Message, Result, TokenBatch, Usage
+from headrace.library import describe
+from headrace.native import Engine
+from headrace.run import Reply, Run
+from headrace.wire import (
+    Adapter,
+    EmbedResult,
+    Message,
+    Result,
+    TokenBatch,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ERROR_CODES",
+    "Adapter",
+    "EmbedResult",
     "Engine",
     "HeadraceError",
     "Message",
+    "Reply",
     "Result",
     "Run",
     "TokenBatch",
+    "TokenLogprob",
+    "ToolCall",
+    "ToolCallDelta",
     "Usage",
     "__version__",
     "describe",

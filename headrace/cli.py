@@ -1,6 +1,6 @@
 """The `headrace` command: a GGUF file answered by the native engine, and what that engine declares.
 
-Counterpart: `serve.py --ask`, which does the same in a browser. Not for development tasks: those are
+Counterpart: `serve.py --ask`, which answers in a browser. Not for development tasks: those are
 `python3 -m build_tools`.
 """
 
@@ -8,14 +8,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError
-from headrace.native import Engine, describe
+from headrace.library import describe
+from headrace.native import Engine
+from headrace.run import Run
+from headrace.wire import Result, camel_case
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,8 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="answer one request with the native engine")
-    run.add_argument("model", type=Path, metavar="MODEL", help="path of a GGUF file")
+    run = _model_command(commands, "run", _run, "answer a request with the native engine")
     request = run.add_mutually_exclusive_group(required=True)
     request.add_argument("--query", metavar="TEXT", help="continue this text as it is")
     request.add_argument(
@@ -61,9 +63,28 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--max-tokens", type=int, metavar="N", help="tokens to generate, at most")
     run.add_argument("--temperature", type=float, metavar="T", help="0 always takes the likeliest token")
     run.add_argument("--seed", type=int, metavar="N", help="same seed, same options, same text")
-    run.add_argument("--threads", type=int, metavar="N", help="compute threads (default: one per core)")
-    run.add_argument("--json", action="store_true", help="print the result record instead of the text")
-    run.set_defaults(command=_run)
+    run.add_argument("--context-key", metavar="K", help="continue from what this key's requests left cached")
+    _add_options(run)
+    run.add_argument(
+        "--repeat", type=_count, default=1, metavar="N", help="ask N times, one after another (default: 1)"
+    )
+    run.add_argument(
+        "--parallel", type=_count, default=1, metavar="N", help="ask N times at once, on N slots (default: 1)"
+    )
+    run.add_argument("--slots", type=int, metavar="N", help="requests worked on at once")
+    run.add_argument("--json", action="store_true", help="print the result record, or a list of several")
+
+    embed = _model_command(commands, "embed", _embed, "turn texts into vectors, one line each")
+    embed.add_argument("texts", nargs="+", metavar="TEXT")
+    embed.add_argument("--normalize", action="store_true", help="scale each vector to length 1")
+    _add_options(embed)
+    embed.add_argument("--json", action="store_true", help="print the result record")
+
+    tokenize = _model_command(commands, "tokenize", _tokenize, "print the token ids of a text")
+    tokenize.add_argument("text", metavar="TEXT")
+    _add_options(tokenize)
+
+    _model_command(commands, "audit", _audit, "list the operations of a model and what computes them")
 
     declarations = commands.add_parser("describe", help="list the engine's options and error codes")
     declarations.add_argument("--json", action="store_true", help="print the declarations as JSON")
@@ -71,22 +92,148 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _model_command(
+    commands: Any, name: str, action: Callable[[argparse.Namespace], int], help: str
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=help)
+    command.add_argument("model", type=Path, metavar="MODEL", help="path of a GGUF file")
+    command.add_argument("--threads", type=int, metavar="N", help="compute threads (default: one per core)")
+    command.add_argument(
+        "--load-option",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="NAME=VALUE",
+        help="any load option of `headrace describe`; the value is JSON, or else text",
+    )
+    command.set_defaults(command=action)
+    return command
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="NAME=VALUE",
+        help="any request option of `headrace describe`; the value is JSON, or else text",
+    )
+
+
+def _option(argument: str) -> tuple[str, object]:
+    name, sign, text = argument.partition("=")
+    if not name or not sign:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not NAME=VALUE")
+    try:
+        return camel_case(name), json.loads(text)
+    except (ValueError, RecursionError):
+        return camel_case(name), text
+
+
+def _count(argument: str) -> int:
+    if not argument.isdecimal() or int(argument) < 1:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a whole number from 1 on")
+    return int(argument)
+
+
+def _chosen(options: Sequence[tuple[str, object]], **shortcuts: object) -> dict[str, object]:
+    """The options that were given; one by name goes before the shortcut for it."""
+    given = {camel_case(name): value for name, value in shortcuts.items() if value is not None}
+    return {**given, **dict(options)}
+
+
+def _open(parsed: argparse.Namespace, slots: int | None = None) -> Engine:
+    return Engine(parsed.model, _chosen(parsed.load_option, threads=parsed.threads, slots=slots))
+
+
 def _run(parsed: argparse.Namespace) -> int:
-    asked = {name: getattr(parsed, name) for name in ("max_tokens", "temperature", "seed")}
-    options = {name: value for name, value in asked.items() if value is not None}
-    load = {} if parsed.threads is None else {"threads": parsed.threads}
-    with Engine(parsed.model, load) as engine:
-        if parsed.query is not None:
-            run = engine.query(parsed.query, options)
-        else:
-            run = engine.chat([{"role": "user", "content": parsed.chat}], options)
-        if parsed.json:
-            _print_json(run.result().record)
-        else:
-            for batch in run:
-                print(batch.text, end="", flush=True)
-            print()
+    options = _chosen(
+        parsed.option,
+        max_tokens=parsed.max_tokens,
+        temperature=parsed.temperature,
+        seed=parsed.seed,
+        context_key=parsed.context_key,
+    )
+    slots = parsed.slots
+    if slots is None and parsed.parallel > 1:
+        slots = parsed.parallel
+    several = parsed.repeat * parsed.parallel > 1
+    results: list[Result] = []
+    with _open(parsed, slots) as engine:
+        for _ in range(parsed.repeat):
+            # All are asked before the first is read; the engine works on them meanwhile.
+            for run in [_ask(engine, parsed, options, copy) for copy in range(1, parsed.parallel + 1)]:
+                if not parsed.json:
+                    _print_text(run, separate=bool(results))
+                results.append(run.result())
+                if several:
+                    print(_summary(len(results), results[-1]), file=sys.stderr)
+    if parsed.json:
+        records = [result.record for result in results]
+        _print_json(records if several else records[0])
     return 0
+
+
+def _ask(engine: Engine, parsed: argparse.Namespace, options: Mapping[str, object], copy: int) -> Run:
+    key = options.get("contextKey")
+    if isinstance(key, str) and parsed.parallel > 1:
+        options = {**options, "contextKey": f"{key}-{copy}"}
+    if parsed.query is not None:
+        return engine.query(parsed.query, options)
+    return engine.chat([{"role": "user", "content": parsed.chat}], options)
+
+
+def _print_text(run: Run, *, separate: bool) -> None:
+    if separate:
+        print()
+    for batch in run:
+        print(batch.text, end="", flush=True)
+    print(flush=True)
+
+
+def _summary(number: int, result: Result) -> str:
+    stats = result.stats
+    facts = [
+        f"ttft {stats['ttft_ms']:.0f} ms",
+        f"{result.usage.output_tokens} tokens",
+        f"{stats['decode_tokens_per_second']:.1f} tokens/s",
+    ]
+    if cache := stats.get("cache"):
+        facts.append(f"cache {cache['source']}, {cache['tokens']} tokens")
+    return f"run {number}: {', '.join(facts)}"
+
+
+def _embed(parsed: argparse.Namespace) -> int:
+    options = _chosen(parsed.option, normalize=True if parsed.normalize else None)
+    with _open(parsed) as engine:
+        result = engine.embed(parsed.texts, options).result()
+    if parsed.json:
+        _print_json(result.record)
+    else:
+        for vector in result.vectors:
+            print(*vector)
+    return 0
+
+
+def _tokenize(parsed: argparse.Namespace) -> int:
+    with _open(parsed) as engine:
+        print(*engine.tokenize(parsed.text, _chosen(parsed.option)).result())
+    return 0
+
+
+def _audit(parsed: argparse.Namespace) -> int:
+    with _open(parsed) as engine:
+        rows = engine.audit().result()
+    names = ("phase", "op", "inputs", "output", "backend", "kernel", "count")
+    _print_table([names, *(tuple(_cell(row.get(name)) for name in names) for row in rows)])
+    return 0
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _describe(parsed: argparse.Namespace) -> int:
@@ -123,7 +270,7 @@ def _range(option: dict[str, Any]) -> str:
     return f"{minimum} to {maximum}"
 
 
-def _print_json(record: Mapping[str, Any]) -> None:
+def _print_json(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
     # Python's own escapes are no JSON: where characters could need some, JSON's are written.
     unicode = getattr(sys.stdout, "encoding", None) == "utf-8"
     print(json.dumps(record, ensure_ascii=not unicode, indent=2))

@@ -5,41 +5,98 @@ by name.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
-Operation = Literal["query", "chat"]
+Operation = Literal[
+    "query",
+    "chat",
+    "embed",
+    "tokenize",
+    "detokenize",
+    "countTokens",
+    "applyTemplate",
+    "audit",
+    "metrics",
+]
 FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
 
 
-class Message(TypedDict):
-    """One turn of a conversation; `role` is system, user, assistant or tool.
+class TextPart(TypedDict):
+    """A piece of a message's content, as OpenAI-style clients send it."""
 
-    An assistant's turn may hold the `tool_calls` it made, with `content` None; a tool's turn names the
-    call it answers by `tool_call_id`.
+    type: Literal["text"]
+    text: str
+
+
+class Message(TypedDict):
+    """One turn of a conversation, in the form that OpenAI-style clients use.
+
+    `role` is one the model's template knows: system, user, assistant or tool. An assistant's turn may hold
+    the `tool_calls` it made and its `reasoning`; a tool's turn names the call it answers. Passed on as it
+    is: these are the wire's names.
     """
 
     role: str
-    content: str | None
-    tool_calls: NotRequired[list[dict[str, Any]]]
+    content: NotRequired[str | Sequence[TextPart] | None]
+    tool_calls: NotRequired[Sequence[Mapping[str, object]]]
+    reasoning: NotRequired[str]
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
-    reasoning: NotRequired[str]
+
+
+class Adapter(TypedDict):
+    """A LoRA adapter to load with the model: the name requests choose it by, its file, its weight (1.0)."""
+
+    name: str
+    path: str | Path
+    scale: NotRequired[float]
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A token, its text, and the natural logarithm of its probability; `top` are the likeliest instead."""
+
+    token_id: int
+    text: str
+    logprob: float
+    top: "tuple[TokenLogprob, ...]" = ()
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool that the model wants called; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """What a batch adds to call number `index`: its id and name come once, `arguments` piece by piece."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
 
 
 @dataclass(frozen=True)
 class TokenBatch:
     """What one tick added to a run: whole UTF-8 characters, and the tokens they came from.
 
-    In a chat that thinks or has tools, `reasoning` is what the model thought, and `tool_calls` are
-    pieces of calls: {index, arguments}, the first of a call with its id and name.
+    `reasoning` is added text of the model's reasoning, `tool_calls` what was added to its calls, `logprobs`
+    those of the tokens; None where nothing was added or asked for.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    reasoning: str = ""
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCallDelta, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +113,8 @@ class Result:
     """A finished run.
 
     `stats` are the engine's timings (`*_ms` in milliseconds, `*_per_second` in tokens per second)
-    and facts; `record` is the same result with the wire's own names. `reasoning` and `tool_calls`
-    ({id, name, arguments as JSON text}) are those of a chat that thinks or has tools.
+    and facts; `record` is the same result with the wire's own names. `tool_calls` and `reasoning` are a
+    chat's, `logprobs` there if they were asked for; None otherwise.
     """
 
     text: str
@@ -66,8 +123,20 @@ class Result:
     usage: Usage
     stats: Mapping[str, Any]
     record: Mapping[str, Any]
-    reasoning: str = ""
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_calls: tuple[ToolCall, ...] | None = None
+    reasoning: str | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True)
+class EmbedResult:
+    """The vectors of an `embed`, one per input in the inputs' order, each of `dimensions` numbers."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    dimensions: int
+    usage: Usage
+    stats: Mapping[str, Any]
+    record: Mapping[str, Any]
 
 
 def camel_case(name: str) -> str:
@@ -95,23 +164,64 @@ def decode_names(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode_batch(event: Mapping[str, Any]) -> TokenBatch:
     """The batch of a `tokens` event."""
+    calls = event.get("toolCalls")
     return TokenBatch(
         text=event["text"],
         token_ids=tuple(event["tokenIds"]),
-        reasoning=event.get("reasoning", ""),
-        tool_calls=tuple(event.get("toolCalls", ())),
+        reasoning=event.get("reasoning"),
+        tool_calls=None if calls is None else tuple(_decode_call_delta(call) for call in calls),
+        logprobs=_decode_logprobs(event.get("logprobs")),
     )
 
 
 def decode_result(record: Mapping[str, Any]) -> Result:
-    """The result of a `done` event."""
+    """The result of a `done` event of `query` or `chat`."""
+    calls = record.get("toolCalls")
     return Result(
         text=record["text"],
         token_ids=tuple(record["tokenIds"]),
         finish_reason=record["finishReason"],
-        usage=Usage(**{name: int(count) for name, count in decode_names(record["usage"]).items()}),
+        usage=_decode_usage(record["usage"]),
         stats=decode_names(record["stats"]),
         record=record,
-        reasoning=record.get("reasoning", ""),
-        tool_calls=tuple(record.get("toolCalls", ())),
+        tool_calls=None if calls is None else tuple(_decode_call(call) for call in calls),
+        reasoning=record.get("reasoning"),
+        logprobs=_decode_logprobs(record.get("logprobs")),
+    )
+
+
+def decode_embed_result(record: Mapping[str, Any]) -> EmbedResult:
+    """The result of a `done` event of `embed`."""
+    return EmbedResult(
+        vectors=tuple(tuple(vector) for vector in record["vectors"]),
+        dimensions=record["dimensions"],
+        usage=_decode_usage(record["usage"]),
+        stats=decode_names(record["stats"]),
+        record=record,
+    )
+
+
+def _decode_usage(record: Mapping[str, Any]) -> Usage:
+    return Usage(record["inputTokens"], record["outputTokens"], record["cachedTokens"])
+
+
+def _decode_call(record: Mapping[str, Any]) -> ToolCall:
+    return ToolCall(record["id"], record["name"], record["arguments"])
+
+
+def _decode_call_delta(record: Mapping[str, Any]) -> ToolCallDelta:
+    return ToolCallDelta(record["index"], record.get("id"), record.get("name"), record.get("arguments", ""))
+
+
+def _decode_logprobs(records: Sequence[Mapping[str, Any]] | None) -> tuple[TokenLogprob, ...] | None:
+    if records is None:
+        return None
+    return tuple(
+        TokenLogprob(
+            record["tokenId"],
+            record["text"],
+            record["logprob"],
+            _decode_logprobs(record.get("top")) or (),
+        )
+        for record in records
     )

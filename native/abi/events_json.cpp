@@ -79,6 +79,11 @@ struct Writer {
                     {"prefillTokensPerSecond", rounded(stats.prefill_tokens_per_second)},
                     {"decodeTokensPerSecond", rounded(stats.decode_tokens_per_second)},
                     {"itlMs", {{"p50", rounded(stats.itl_p50_ms)}, {"p95", rounded(stats.itl_p95_ms)}}},
+                    {"cache",
+                     {{"source", CACHE_SOURCE_NAMES[static_cast<size_t>(stats.cache.source)]},
+                      {"tokens", stats.cache.tokens}}},
+                    {"speculation", {{"drafted", stats.drafted}, {"accepted", stats.accepted_drafts}}},
+                    {"shifted", stats.slid},
                     {"backend", BACKEND},
                     {"artifact", artifact_name()},
                     {"threads", threads}}}}}};

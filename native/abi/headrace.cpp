@@ -138,7 +138,7 @@ int32_t hr_engine_load(hr_engine * handle, const char * json, size_t length, hr_
         const LoadProgress report  = [&](double fraction) {
             return !progress || progress(user, fraction) != 0;
         };
-        handle->threads = handle->engine.load(command.model, command.options, report);
+        handle->threads = handle->engine.load(command.files, command.options, report);
         handle->state   = hr_engine::ready;
         return 1;
     } catch (...) {

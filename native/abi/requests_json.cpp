@@ -50,12 +50,38 @@ void refuse_two_grammars(const json & options, const ChatOptions & chat) {
     }
 }
 
+std::vector<AdapterFile> read_adapters(const json & given) {
+    if (!given.is_null() && !given.is_array()) {
+        malformed("adapters must be a list");
+    }
+    std::vector<AdapterFile> adapters;
+    for (const json & adapter : given) {
+        if (!adapter.is_object()) {
+            malformed("adapters must hold objects with name and path");
+        }
+        allow_only("an adapter", adapter, {"name", "path", "scale"});
+        const json scale = adapter.value("scale", json(1));
+        if (!scale.is_number()) {
+            malformed("an adapter's scale must be a number");
+        }
+        adapters.push_back({read_string(adapter, "name"), read_string(adapter, "path"), scale.get<float>()});
+    }
+    return adapters;
+}
+
 } // namespace
 
 LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
-    allow_only("the command", command, {"model", "options"});
-    return {read_string(command, "model"), read_load_options(command.value("options", json()))};
+    allow_only("the command", command, {"model", "adapters", "draftModel", "options"});
+    LoadCommand load;
+    load.files.model    = read_string(command, "model");
+    load.files.adapters = read_adapters(command.value("adapters", json()));
+    if (command.contains("draftModel")) {
+        load.files.draft_model = read_string(command, "draftModel");
+    }
+    load.options = read_load_options(command.value("options", json()));
+    return load;
 }
 
 SubmitCommand read_submit_command(std::string_view text, RequestId & id) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "chat/chat_template.h"
+#include "engine/engine.h"
 #include "engine/options.h"
 #include "engine/request.h"
 
@@ -12,7 +13,7 @@
 namespace headrace {
 
 struct LoadCommand {
-    std::string model;
+    ModelFiles  files;
     LoadOptions options;
 };
 

@@ -1,10 +1,10 @@
 // The decisions behind batch_planner.h.
 #include "engine/batch_planner.h"
 
+#include "engine/bits.h"
 #include "engine/slot.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace headrace {
 
@@ -12,61 +12,113 @@ BatchPlanner::BatchPlanner(size_t slots, size_t batch_size) : batch_size_(batch_
     plan_.contributions.reserve(std::max(slots, batch_size));
 }
 
-const BatchPlan & BatchPlanner::plan(std::span<const Slot> slots, uint64_t occupied, size_t prefill_budget) {
+const BatchPlan & BatchPlanner::plan(std::span<const Slot> slots, uint64_t members, size_t prefill_budget) {
     plan_.contributions.clear();
     plan_.prefill_tokens = 0;
     plan_.decode_tokens  = 0;
-    plan_decode(slots, occupied);
-    plan_prefill(slots, occupied, std::min(prefill_budget, batch_size_ - plan_.decode_tokens));
+    plan_.draft_tokens   = 0;
+
+    uint64_t decoding = 0, prefilling = 0;
+    each_bit(members, [&](size_t index) {
+        decoding |= bit(index) * (slots[index].phase == SlotPhase::decode);
+        prefilling |= bit(index) * (slots[index].phase == SlotPhase::prefill);
+    });
+    const size_t room = batch_size_ - std::min(count_bits(decoding), batch_size_);
+    const size_t kept = prefilling == 0 ? 0 : std::min(prefill_budget, room);
+    plan_decode(slots, decoding, room - kept);
+    plan_prefill(slots, prefilling, std::min(prefill_budget, batch_size_ - plan_.contributions.size()));
     return plan_;
 }
 
-void BatchPlanner::plan_decode(std::span<const Slot> slots, uint64_t occupied) {
+void BatchPlanner::plan_decode(std::span<const Slot> slots, uint64_t decoding, size_t drafts_at_most) {
+    size_t       spare = drafts_at_most;
     const size_t first = turn_;
     for (size_t i = 0; i < slots.size(); i++) {
         const size_t index = (first + i) % slots.size();
-        const Slot & slot  = slots[index];
-        if (!(occupied >> index & 1) || slot.phase != SlotPhase::decode) {
+        if (!(decoding & bit(index))) {
             continue;
         }
         if (plan_.decode_tokens == batch_size_) {
             turn_ = index;
             return;
         }
-        plan_.contributions.push_back({ContributionKind::decode, static_cast<uint32_t>(index),
-                                       slot.request.id, slot.last, static_cast<int32_t>(slot.computed),
-                                       true});
+        const Slot & slot     = slots[index];
+        auto         position = static_cast<int32_t>(slot.computed);
+        const auto   add      = [&](ContributionKind kind, Token token) {
+            plan_.contributions.push_back(
+                {kind, static_cast<uint32_t>(index), slot.request.id, token, position++, true});
+        };
+        add(ContributionKind::decode, slot.last);
         plan_.decode_tokens++;
+        const size_t drafts = std::min(slot.draft.size(), spare);
+        for (size_t d = 0; d < drafts; d++) {
+            add(ContributionKind::draft, slot.draft[d]);
+        }
+        spare -= drafts;
+        plan_.draft_tokens += drafts;
     }
 }
 
-void BatchPlanner::plan_prefill(std::span<const Slot> slots, uint64_t occupied, size_t budget) {
-    uint64_t waiting = occupied;
-    while (budget > 0) {
-        const Slot * oldest = nullptr;
-        for (uint64_t rest = waiting; rest != 0; rest &= rest - 1) {
-            const Slot & slot = slots[static_cast<size_t>(std::countr_zero(rest))];
-            if (slot.phase == SlotPhase::prefill && (!oldest || slot.request.id < oldest->request.id)) {
-                oldest = &slot;
-            }
-        }
-        if (!oldest) {
-            return;
-        }
-        const auto   index = static_cast<size_t>(oldest - slots.data());
-        const size_t left  = oldest->request.prompt.size() - oldest->computed;
-        const size_t take  = std::min(left, budget);
-        for (size_t i = 0; i < take; i++) {
-            const size_t position = oldest->computed + i;
-            plan_.contributions.push_back({ContributionKind::prefill, static_cast<uint32_t>(index),
-                                           oldest->request.id, oldest->request.prompt[position],
-                                           static_cast<int32_t>(position),
-                                           position + 1 == oldest->request.prompt.size()});
-        }
-        plan_.prefill_tokens += take;
-        budget -= take;
-        waiting &= ~(uint64_t{1} << index);
+// Prompt tokens of this slot that one pass may take.
+static size_t ready(const Slot & slot) {
+    const size_t end = slot.stop_at > slot.computed ? slot.stop_at : slot.request.prompt.size();
+    return end - slot.computed;
+}
+
+// Whether a goes before b when the second half of the budget is given away.
+static bool goes_first(const Slot & a, const Slot & b) {
+    const auto rank = [](const Slot & slot) {
+        return std::tuple(-slot.request.options.priority, slot.request.prompt.size() - slot.computed,
+                          slot.request.id);
+    };
+    return rank(a) < rank(b);
+}
+
+void BatchPlanner::plan_prefill(std::span<const Slot> slots, uint64_t prefilling, size_t budget) {
+    const size_t prompts = count_bits(prefilling);
+    if (prompts == 0 || budget == 0) {
+        return;
     }
+    const size_t part = std::max<size_t>(budget / (2 * prompts), 1);
+    const auto   take = [&](size_t index, size_t at_most) {
+        const size_t count = std::min({at_most, budget, ready(slots[index]) - share_[index]});
+        share_[index] += count;
+        budget -= count;
+    };
+    share_.fill(0);
+    // The oldest first: where the budget is smaller than the number of prompts, none waits for ever, since
+    // the oldest ends some day.
+    uint64_t waiting = prefilling;
+    while (waiting != 0) {
+        size_t oldest = MAX_SLOTS;
+        each_bit(waiting, [&](size_t index) {
+            const bool older = oldest == MAX_SLOTS || slots[index].request.id < slots[oldest].request.id;
+            oldest           = older ? index : oldest;
+        });
+        take(oldest, part);
+        waiting &= ~bit(oldest);
+    }
+    waiting = prefilling;
+    while (waiting != 0 && budget > 0) {
+        size_t first = MAX_SLOTS;
+        each_bit(waiting, [&](size_t index) {
+            first = first == MAX_SLOTS || goes_first(slots[index], slots[first]) ? index : first;
+        });
+        take(first, budget);
+        waiting &= ~bit(first);
+    }
+    each_bit(prefilling, [&](size_t index) { add_prefill(slots[index], index, share_[index]); });
+}
+
+void BatchPlanner::add_prefill(const Slot & slot, size_t index, size_t count) {
+    const auto & prompt = slot.request.prompt;
+    for (size_t i = 0; i < count; i++) {
+        const size_t position = slot.computed + i;
+        plan_.contributions.push_back({ContributionKind::prefill, static_cast<uint32_t>(index),
+                                       slot.request.id, prompt[position], static_cast<int32_t>(position),
+                                       position + 1 == prompt.size()});
+    }
+    plan_.prefill_tokens += count;
 }
 
 } // namespace headrace

@@ -2,8 +2,12 @@
 #include "engine/engine.h"
 
 #include "engine/abort_guard.h"
+#include "engine/fingerprint.h"
+#include "engine/model_drafter.h"
+#include "engine/prompt_drafter.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <random>
 
@@ -16,7 +20,14 @@ static double now_ms() {
 
 Engine::Engine(Host host) : host_(host) {}
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+    try {
+        while (store_ && store_->persist_one()) {
+        }
+    } catch (const std::bad_alloc &) {
+        // A snapshot less: the next session computes what it held.
+    }
+}
 
 static LoadOptions resolve(LoadOptions options, const Host & host, const ModelInfo & model) {
     if (options.threads > host.max_threads) {
@@ -38,14 +49,76 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
     return options;
 }
 
-int64_t Engine::load(const std::string & path, LoadOptions options, const LoadProgress & progress) {
+// Of everything that decides what a state means. Only states that outlive the engine need it.
+static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOptions & options) {
+    if (options.prefix_cache_folder.empty()) {
+        return "";
+    }
+    std::vector<std::string> parts = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
+                                      fingerprint_file(files.model)};
+    for (const AdapterFile & file : files.adapters) {
+        parts.push_back(fingerprint_file(file.path));
+    }
+    return combine_fingerprints(parts);
+}
+
+static PrefixStoreSettings prefix_store_settings(const ModelFiles & files, const LoadOptions & options,
+                                                 const Decoder & decoder) {
+    return {.memory_bytes = static_cast<size_t>(options.prefix_cache_bytes),
+            .disk_bytes   = static_cast<uint64_t>(options.prefix_cache_disk_bytes),
+            .folder       = options.prefix_cache_folder,
+            .fingerprint  = snapshot_fingerprint(files, options),
+            .trimmable    = decoder.can_trim()};
+}
+
+static SchedulerOptions scheduler_options(const LoadOptions & options) {
+    return {static_cast<size_t>(options.slots), static_cast<size_t>(options.batch_size),
+            static_cast<size_t>(options.queue_limit), schedule_mode(options.schedule),
+            static_cast<size_t>(options.draft_tokens)};
+}
+
+static std::vector<AdapterFile> load_adapters(Model & model, const std::vector<AdapterFile> & files) {
+    for (const AdapterFile & file : files) {
+        const auto same = [&](const AdapterFile & other) { return other.name == file.name; };
+        if (file.name.empty() || std::count_if(files.begin(), files.end(), same) > 1) {
+            throw Error(ErrorCode::invalid_request, "each adapter needs a name of its own");
+        }
+        model.add_adapter(file.path);
+    }
+    return files;
+}
+
+static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const LoadOptions & options,
+                                             const Host & host, const Model & model) {
+    const bool by_model = options.speculation == "draft";
+    if (by_model == files.draft_model.empty()) {
+        throw Error(ErrorCode::invalid_request,
+                    by_model ? "speculation \"draft\" needs a draftModel"
+                             : "a draftModel is of use only with speculation \"draft\"");
+    }
+    if (by_model) {
+        auto small = std::make_unique<Model>(files.draft_model, host.memory_map, LoadProgress());
+        return std::make_unique<ModelDrafter>(std::move(small), model, options);
+    }
+    if (options.speculation == "prompt") {
+        return std::make_unique<PromptDrafter>(static_cast<size_t>(options.slots));
+    }
+    return nullptr;
+}
+
+void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress) {
+    model_    = std::make_unique<Model>(files.model, host_.memory_map, progress);
+    options   = resolve(options, host_, model_->info());
+    adapters_ = load_adapters(*model_, files.adapters);
+    decoder_  = std::make_unique<LlamaDecoder>(*model_, options);
+    drafter_  = make_drafter(files, options, host_, *model_);
+    store_    = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
+}
+
+int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {
     const double before = now_ms();
     try {
-        with_abort_guard([&] {
-            model_   = std::make_unique<Model>(path, host_.memory_map, progress);
-            options  = resolve(options, host_, model_->info());
-            decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
-        });
+        with_abort_guard([&] { open(files, options, progress); });
     } catch (const Error & error) {
         if (error.code != ErrorCode::engine_aborted) {
             throw;
@@ -54,10 +127,20 @@ int64_t Engine::load(const std::string & path, LoadOptions options, const LoadPr
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
     scheduler_ =
-        std::make_unique<Scheduler>(*decoder_, *model_, events_, now_ms, static_cast<size_t>(options.slots),
-                                    static_cast<size_t>(options.batch_size));
+        std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
+                                    now_ms, scheduler_options(options));
     events_.push_back(ReadyEvent{model_->info(), options, now_ms() - before});
     return options.threads;
+}
+
+static float read_scale(const std::string & wanted, const std::string & text) {
+    float      scale = 0;
+    const auto ends  = std::from_chars(text.data(), text.data() + text.size(), scale);
+    if (text.empty() || ends.ec != std::errc() || ends.ptr != text.data() + text.size()) {
+        throw Error(ErrorCode::invalid_option, "adapters: \"" + wanted + "\" has no number behind the colon",
+                    {{"option", "adapters"}});
+    }
+    return scale;
 }
 
 // Any seed but 2^32-1, which llama.cpp takes for "draw one yourself".
@@ -78,8 +161,32 @@ Request Engine::prepare(Submission & submission) const {
     if (request.prompt.empty()) {
         throw Error(ErrorCode::invalid_request, "the prompt is empty");
     }
+    if (!submission.turn_end.empty()) {
+        submission.stops.push_back(submission.turn_end);
+    }
+    // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
+    std::erase_if(submission.stops, [&](const std::string & stop) {
+        const std::vector<Token> tokens = model_->find_tokens(stop);
+        request.stop_tokens.insert(request.stop_tokens.end(), tokens.begin(), tokens.end());
+        return !tokens.empty();
+    });
+    fit(request);
+    find_adapters(request);
+    return request;
+}
+
+// A prompt needs room for at least one token behind it.
+void Engine::fit(Request & request) const {
     const size_t context = decoder_->context_size();
-    if (request.prompt.size() >= context) {
+    const bool   shifts  = request.options.overflow == "shift";
+    if (shifts && !decoder_->can_shift()) {
+        throw Error(ErrorCode::invalid_option, "overflow: the context of this model cannot be shifted",
+                    {{"option", "overflow"}});
+    }
+    if (request.prompt.size() < context) {
+        return;
+    }
+    if (!shifts) {
         throw Error(ErrorCode::context_overflow,
                     "the prompt has " + std::to_string(request.prompt.size()) +
                         " tokens, the context holds " + std::to_string(context) +
@@ -87,26 +194,37 @@ Request Engine::prepare(Submission & submission) const {
                     {{"promptTokens", static_cast<double>(request.prompt.size())},
                      {"contextSize", static_cast<double>(context)}});
     }
-    if (!submission.turn_end.empty()) {
-        request.stop_tokens = model_->find_tokens(submission.turn_end);
+    const size_t head = context / 4;
+    const size_t tail = context / 2 - head; // one half for the prompt, one for the answer
+    request.slid      = request.prompt.size() - head - tail;
+    const auto gap    = request.prompt.begin() + static_cast<ptrdiff_t>(head);
+    request.prompt.erase(gap, gap + static_cast<ptrdiff_t>(request.slid));
+}
+
+// "name" or "name:scale" → which adapter, and how strongly.
+void Engine::find_adapters(Request & request) const {
+    for (const std::string & wanted : request.options.adapters) {
+        const std::string name = wanted.substr(0, wanted.rfind(':'));
+        const auto named = [&](const AdapterFile & file) { return file.name == wanted || file.name == name; };
+        const auto found = std::find_if(adapters_.begin(), adapters_.end(), named);
+        if (found == adapters_.end()) {
+            throw Error(ErrorCode::invalid_option, "adapters: none was loaded as \"" + wanted + "\"",
+                        {{"option", "adapters"}});
+        }
+        AdapterUse use{static_cast<size_t>(found - adapters_.begin()), found->scale};
+        if (found->name != wanted) {
+            use.scale = read_scale(wanted, wanted.substr(name.size() + 1));
+        }
+        request.adapters.push_back(use);
+        request.adapters_id += std::to_string(use.index) + "*" + std::to_string(use.scale) + ";";
     }
-    for (const std::string & stop : submission.stops) {
-        const std::vector<Token> tokens = model_->find_tokens(stop);
-        request.stop_tokens.insert(request.stop_tokens.end(), tokens.begin(), tokens.end());
-    }
-    return request;
 }
 
 void Engine::submit(Submission submission) {
+    scheduler_->check_room();
     Request request = prepare(submission);
     events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
-    // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
-    if (!submission.turn_end.empty() && request.stop_tokens.empty()) {
-        request.options.stop.push_back(submission.turn_end);
-    }
-    for (const std::string & stop : submission.stops) {
-        request.options.stop.push_back(stop);
-    }
+    request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
     scheduler_->submit(std::move(request));
 }
 
@@ -120,6 +238,8 @@ size_t Engine::tick(double budget_ms) {
         with_abort_guard([&] { scheduler_->step(); });
     } while (scheduler_->unfinished() > 0 && now_ms() < end);
     scheduler_->flush();
+    while (scheduler_->unfinished() == 0 && now_ms() < end && store_->persist_one()) {
+    }
     return scheduler_->unfinished();
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/llama_decoder.h"
 #include "engine/model.h"
+#include "engine/prefix_store.h"
 #include "engine/scheduler.h"
 
 #include <memory>
@@ -18,6 +19,20 @@ struct Host {
     bool    memory_map      = true;
     int64_t default_threads = 1;
     int64_t max_threads     = 1;
+};
+
+// A LoRA adapter to load with a model. Requests ask for it by name.
+struct AdapterFile {
+    std::string name;
+    std::string path;
+    float       scale = 1; // where a request names none
+};
+
+// What an engine is made of.
+struct ModelFiles {
+    std::string              model;
+    std::vector<AdapterFile> adapters;
+    std::string              draft_model; // for speculative decoding; may be empty
 };
 
 // A request whose prompt is plain text.
@@ -38,9 +53,9 @@ class Engine {
 
     // Loads the model, leaves a ReadyEvent and returns the compute threads in force.
     // Throws Error; then the engine is of no use.
-    int64_t load(const std::string & path, LoadOptions options, const LoadProgress & progress);
+    int64_t load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress);
 
-    // Leaves an AcceptedEvent. Throws Error when the prompt cannot be taken.
+    // Leaves an AcceptedEvent. Throws Error when the request cannot be taken.
     void submit(Submission submission);
 
     void cancel(RequestId id);
@@ -53,15 +68,22 @@ class Engine {
     void fail(const Error & error);
 
     const Model & model() const { return *model_; }
+    EngineMetrics metrics() const { return scheduler_->metrics(); }
     EventQueue &  events() { return events_; }
 
   private:
+    void    open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
     Request prepare(Submission & submission) const;
+    void    fit(Request & request) const;
+    void    find_adapters(Request & request) const;
 
     Host                          host_;
     EventQueue                    events_;
     std::unique_ptr<Model>        model_;
+    std::vector<AdapterFile>      adapters_; // by their index in the model
     std::unique_ptr<LlamaDecoder> decoder_;
+    std::unique_ptr<Drafter>      drafter_; // null: no speculation
+    std::unique_ptr<PrefixStore>  store_;
     std::unique_ptr<Scheduler>    scheduler_;
 };
 

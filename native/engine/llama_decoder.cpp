@@ -15,8 +15,12 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
     params.n_threads_batch      = static_cast<int32_t>(options.threads);
     params.no_perf              = true;
 
+    params.kv_unified = options.unified_cache;
+    params.swa_full   = !options.sliding_cache;
+
     // The default reserves room for logits of a whole batch: hundreds of megabytes for a large vocabulary.
-    params.n_outputs_max = static_cast<uint32_t>(options.slots);
+    const bool guesses   = options.speculation != "none";
+    params.n_outputs_max = static_cast<uint32_t>(options.slots * (guesses ? 1 + options.draft_tokens : 1));
 
     LogCapture        log;
     llama_context_ptr context(llama_init_from_model(model.get(), params));
@@ -40,11 +44,19 @@ static ggml_threadpool * make_threads(int64_t count) {
     return pool;
 }
 
+// The state of a recurrent layer cannot go back; a window without the rest has forgotten what was before it.
+static bool trims(const Model & model, const LoadOptions & options) {
+    const bool windows = llama_model_n_swa(model.get()) > 0 && options.sliding_cache;
+    return !llama_model_is_recurrent(model.get()) && !llama_model_is_hybrid(model.get()) && !windows;
+}
+
 LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options)
     : threads_(make_threads(options.threads)), context_(make_context(model, options)),
       batch_(new llama_batch(llama_batch_init(static_cast<int32_t>(options.batch_size), 0, 1))),
       context_size_(static_cast<size_t>(options.context_size)),
-      vocabulary_size_(static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {
+      vocabulary_size_(static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())))),
+      model_(model), can_trim_(trims(model, options)),
+      can_shift_(can_trim_ && llama_memory_can_shift(llama_get_memory(context_.get()))) {
     llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
 }
 
@@ -81,8 +93,52 @@ std::span<const float> LlamaDecoder::logits(size_t contribution) {
     return {logits, vocabulary_size_};
 }
 
-void LlamaDecoder::clear_slot(size_t slot) {
-    llama_memory_seq_rm(llama_get_memory(context_.get()), static_cast<llama_seq_id>(slot), -1, -1);
+void LlamaDecoder::use_adapters(std::span<const AdapterUse> adapters) {
+    std::vector<llama_adapter_lora *> pointers;
+    std::vector<float>                scales;
+    for (const AdapterUse & use : adapters) {
+        pointers.push_back(model_.adapter(use.index));
+        scales.push_back(use.scale);
+    }
+    llama_set_adapters_lora(context_.get(), pointers.data(), pointers.size(), scales.data());
+}
+
+static llama_seq_id sequence_id(size_t slot) {
+    return static_cast<llama_seq_id>(slot);
+}
+
+void LlamaDecoder::trim(size_t slot, size_t length) {
+    const auto from = static_cast<llama_pos>(length);
+    if (!llama_memory_seq_rm(llama_get_memory(context_.get()), sequence_id(slot), from, -1)) {
+        throw Error(ErrorCode::internal, "the KV cache could not be cut at " + std::to_string(length));
+    }
+}
+
+void LlamaDecoder::shift(size_t slot, size_t keep, size_t count) {
+    llama_memory_t memory = llama_get_memory(context_.get());
+    const auto     begin  = static_cast<llama_pos>(keep);
+    const auto     end    = static_cast<llama_pos>(keep + count);
+    llama_memory_seq_rm(memory, sequence_id(slot), begin, end);
+    llama_memory_seq_add(memory, sequence_id(slot), end, -1, begin - end);
+}
+
+size_t LlamaDecoder::state_bytes(size_t slot) const {
+    return llama_state_seq_get_size(context_.get(), sequence_id(slot));
+}
+
+SequenceState LlamaDecoder::save(size_t slot) const {
+    SequenceState state(state_bytes(slot));
+    state.resize(llama_state_seq_get_data(context_.get(), state.data(), state.size(), sequence_id(slot)));
+    return state;
+}
+
+bool LlamaDecoder::restore(size_t slot, std::span<const uint8_t> state) {
+    LogCapture log;
+    if (llama_state_seq_set_data(context_.get(), state.data(), state.size(), sequence_id(slot)) > 0) {
+        return true;
+    }
+    trim(slot, 0);
+    return false;
 }
 
 } // namespace headrace

@@ -34,8 +34,16 @@ class LlamaDecoder : public Decoder {
 
     void                   decode(const BatchPlan & plan) override;
     std::span<const float> logits(size_t contribution) override;
-    void                   clear_slot(size_t slot) override;
     size_t                 context_size() const override { return context_size_; }
+    void                   use_adapters(std::span<const AdapterUse> adapters) override;
+
+    bool          can_trim() const override { return can_trim_; }
+    bool          can_shift() const override { return can_shift_; }
+    void          trim(size_t slot, size_t length) override;
+    void          shift(size_t slot, size_t keep, size_t count) override;
+    size_t        state_bytes(size_t slot) const override;
+    SequenceState save(size_t slot) const override;
+    bool          restore(size_t slot, std::span<const uint8_t> state) override;
 
   private:
     std::unique_ptr<ggml_threadpool, ThreadpoolDeleter> threads_;
@@ -43,6 +51,9 @@ class LlamaDecoder : public Decoder {
     std::unique_ptr<llama_batch, LlamaBatchDeleter>     batch_;
     size_t                                              context_size_;
     size_t                                              vocabulary_size_;
+    const Model &                                       model_;
+    bool                                                can_trim_;
+    bool                                                can_shift_;
 };
 
 } // namespace headrace

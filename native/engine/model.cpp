@@ -54,6 +54,18 @@ Model::Model(const std::string & path, bool memory_map, const LoadProgress & pro
     }
 }
 
+size_t Model::add_adapter(const std::string & path) {
+    LogCapture             log;
+    llama_adapter_lora_ptr adapter(llama_adapter_lora_init(model_.get(), path.c_str()));
+    if (!adapter) {
+        const std::string told = log.error_after("failed to apply lora adapter: ");
+        throw Error(ErrorCode::model_invalid,
+                    "the adapter cannot be loaded: " + (told.empty() ? log.first_error() : told));
+    }
+    adapters_.push_back(std::move(adapter));
+    return adapters_.size() - 1;
+}
+
 size_t Model::size() const {
     return static_cast<size_t>(llama_vocab_n_tokens(vocabulary_));
 }

@@ -38,13 +38,19 @@ class Model : public Vocabulary {
     // All tokens whose text in the vocabulary is exactly this.
     std::vector<Token> find_tokens(const std::string & text) const;
 
+    // Loads a LoRA adapter made for this model and returns its index. Throws Error (model_*).
+    size_t add_adapter(const std::string & path);
+
+    llama_adapter_lora * adapter(size_t index) const { return adapters_.at(index).get(); }
+
     ModelInfo info() const;
 
     llama_model * get() const { return model_.get(); }
 
   private:
-    llama_model_ptr     model_;
-    const llama_vocab * vocabulary_ = nullptr;
+    llama_model_ptr                     model_;
+    const llama_vocab *                 vocabulary_ = nullptr;
+    std::vector<llama_adapter_lora_ptr> adapters_;
 };
 
 } // namespace headrace

@@ -3,12 +3,38 @@
 
 namespace headrace {
 
+static const char * const SCHEDULES[]    = {"latency", "balanced", "throughput"};
+static const char * const SPECULATIONS[] = {"none", "prompt", "draft"};
+static const char * const OVERFLOWS[]    = {"error", "shift"};
+
 static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"contextSize", &LoadOptions::context_size, 0, 1048576, true,
      "tokens of context per slot, at most what the model was trained with; 0 takes all of that"},
     {"slots", &LoadOptions::slots, 1, 64, true, "requests that run side by side, each with its own context"},
     {"threads", &LoadOptions::threads, 0, 256, true, "compute threads; 0 leaves it to the host"},
     {"batchSize", &LoadOptions::batch_size, 1, 8192, true, "tokens per forward pass, at most"},
+    {"schedule", &LoadOptions::schedule, 0, 16, true,
+     "what a prompt may cost the streams that run: latency slows them by a third at most, balanced to half "
+     "their speed or 20 tokens per second, throughput does not care",
+     SCHEDULES},
+    {"queueLimit", &LoadOptions::queue_limit, 0, 65536, true,
+     "requests that may wait for a slot; one more is refused with queue_full"},
+    {"speculation", &LoadOptions::speculation, 0, 16, true,
+     "speculative decoding, the same text in fewer passes where it pays: prompt guesses from what the text "
+     "said before, draft has a small model of the same vocabulary guess (draftModel)",
+     SPECULATIONS},
+    {"draftTokens", &LoadOptions::draft_tokens, 1, 64, true, "tokens guessed per pass, at most"},
+    {"unifiedCache", &LoadOptions::unified_cache, 0, 1, true,
+     "one KV cache for all slots together instead of one for each"},
+    {"slidingCache", &LoadOptions::sliding_cache, 0, 1, true,
+     "for models with sliding-window attention, keep only the window: less memory, but an earlier part of a "
+     "conversation cannot be continued, unless there is a snapshot of it"},
+    {"prefixCacheBytes", &LoadOptions::prefix_cache_bytes, 0, 1LL << 40, true,
+     "memory for snapshots of computed prompts, which other requests continue from; 0 keeps none"},
+    {"prefixCacheFolder", &LoadOptions::prefix_cache_folder, 0, 4096, true,
+     "folder in which snapshots outlive the engine; empty keeps them in memory only"},
+    {"prefixCacheDiskBytes", &LoadOptions::prefix_cache_disk_bytes, 0, 1LL << 44, true,
+     "room for snapshots in that folder"},
 };
 
 static const OptionDeclaration<GenerationOptions> GENERATION[] = {
@@ -30,6 +56,18 @@ static const OptionDeclaration<GenerationOptions> GENERATION[] = {
      "same seed, same options, same text; -1 takes a new one each time"},
     {"stop", &GenerationOptions::stop, 0, 16, false,
      "strings that end the generation and are not part of the text"},
+    {"contextKey", &GenerationOptions::context_key, 0, 1024, true,
+     "requests with the same key run one after another, and each continues from what the one before it left"},
+    {"priority", &GenerationOptions::priority, -100, 100, true, "requests with a higher one go first"},
+    {"deadlineMs", &GenerationOptions::deadline_ms, 0, 86400000, true,
+     "milliseconds from submission in which the answer must be whole; it fails with deadline_exceeded, as "
+     "soon as it is clear that it cannot be; 0 sets none"},
+    {"overflow", &GenerationOptions::overflow, 0, 16, true,
+     "what happens when the context is full: error refuses a prompt that does not fit and ends the answer; "
+     "shift keeps the beginning and lets the oldest rest slide out",
+     OVERFLOWS},
+    {"adapters", &GenerationOptions::adapters, 0, 16, true,
+     "LoRA adapters to apply, by the name they were loaded under, as name or name:scale"},
 };
 
 std::span<const OptionDeclaration<LoadOptions>> load_option_declarations() {

@@ -18,6 +18,18 @@ struct LoadOptions {
     int64_t slots        = 1;    // requests that run side by side
     int64_t threads      = 0;    // 0: the host's default
     int64_t batch_size   = 512;  // tokens per forward pass at most
+
+    std::string schedule    = "balanced"; // what prompts may cost running streams
+    int64_t     queue_limit = 256;        // requests that wait at most
+
+    std::string speculation  = "none"; // who guesses tokens ahead
+    int64_t     draft_tokens = 8;      // guesses per pass at most
+
+    bool        unified_cache      = false;        // one KV buffer for all slots instead of one for each
+    bool        sliding_cache      = false;        // keep only the window in sliding-window layers
+    int64_t     prefix_cache_bytes = 256 << 20;    // of snapshots in memory; 0 keeps none
+    std::string prefix_cache_folder;               // where snapshots outlive the engine; empty: nowhere
+    int64_t     prefix_cache_disk_bytes = 1 << 30; // of snapshots in that folder
 };
 
 // Chosen for each request.
@@ -32,6 +44,11 @@ struct GenerationOptions {
     double                   presence_penalty  = 0.0;
     int64_t                  seed              = -1; // negative: a new one each time
     std::vector<std::string> stop;
+    std::string              context_key; // requests with the same key continue one another
+    int64_t                  priority    = 0;
+    int64_t                  deadline_ms = 0; // from submission to the last token; 0: none
+    std::string              overflow    = "error";
+    std::vector<std::string> adapters; // LoRA adapters by name, "name" or "name:scale"
 };
 
 template <class Options> struct OptionDeclaration {

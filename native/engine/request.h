@@ -38,15 +38,24 @@ struct Grammar {
     std::vector<Token> prefill; // the end of the prompt, where the grammar begins before the answer does
 };
 
+// A LoRA adapter of the model, by its place in the load command, and how strongly it applies.
+struct AdapterUse {
+    size_t index = 0;
+    float  scale = 1;
+};
+
 struct Request {
-    RequestId          id = 0;
-    std::vector<Token> prompt;
-    GenerationOptions  options;
-    Grammar            grammar;
-    std::vector<Token> stop_tokens;      // end the generation like an end-of-text token, without being text
-    std::vector<Token> preserved_tokens; // control tokens that are text all the same: a tool call's markers
-    RequestTimes       times;
-    bool               cancelled = false;
+    RequestId               id = 0;
+    std::vector<Token>      prompt;
+    size_t                  slid = 0; // tokens left out of the prompt so that it fits
+    std::vector<AdapterUse> adapters;
+    std::string             adapters_id; // the same for equal lists only; empty for none
+    GenerationOptions       options;
+    Grammar                 grammar;
+    std::vector<Token>      stop_tokens; // end the generation like an end-of-text token, without being text
+    std::vector<Token>      preserved_tokens; // control tokens that are text all the same: tool call markers
+    RequestTimes            times;
+    bool                    cancelled = false;
 };
 
 } // namespace headrace

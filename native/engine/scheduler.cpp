@@ -1,32 +1,37 @@
 // The step behind scheduler.h.
 #include "engine/scheduler.h"
 
+#include "engine/bits.h"
+
 #include <algorithm>
-#include <bit>
 
 namespace headrace {
 
-constexpr double PREFILL_TARGET_MS = 200;
+Scheduler::Scheduler(SchedulerParts parts, Clock clock, SchedulerOptions options)
+    : decoder_(parts.decoder), vocabulary_(parts.vocabulary), events_(parts.events), drafter_(parts.drafter),
+      clock_(std::move(clock)), options_(options), slots_(options.slots),
+      cache_(parts.decoder, parts.store, options.slots), planner_(options.slots, options.batch_size),
+      pace_(options.mode, options.batch_size) {}
 
-template <class Visit> static void each_bit(uint64_t mask, Visit visit) {
-    for (; mask != 0; mask &= mask - 1) {
-        visit(static_cast<size_t>(std::countr_zero(mask)));
+void Scheduler::check_room() const {
+    const size_t free = slots_.size() - count_bits(occupied_);
+    if (queue_.size() >= options_.queue_limit + free) {
+        throw Error(ErrorCode::queue_full,
+                    std::to_string(queue_.size()) + " requests wait already, and no more may (queueLimit)",
+                    {{"waiting", static_cast<double>(queue_.size())},
+                     {"queueLimit", static_cast<double>(options_.queue_limit)}});
     }
 }
 
-Scheduler::Scheduler(Decoder & decoder, const Vocabulary & vocabulary, EventQueue & events, Clock clock,
-                     size_t slots, size_t batch_size)
-    : decoder_(decoder), vocabulary_(vocabulary), events_(events), clock_(std::move(clock)), slots_(slots),
-      planner_(slots, batch_size), pace_(PREFILL_TARGET_MS, batch_size) {}
-
 void Scheduler::submit(Request request) {
     request.times.submitted = clock_();
-    queue_.push_back(std::move(request));
+    totals_.accepted++;
+    queue_.push(std::move(request));
 }
 
 void Scheduler::cancel(RequestId id) {
-    for (Request & request : queue_) {
-        request.cancelled |= request.id == id;
+    if (queue_.cancel(id)) {
+        return;
     }
     each_bit(occupied_, [&](size_t index) {
         Request & request = slots_[index].request;
@@ -35,76 +40,245 @@ void Scheduler::cancel(RequestId id) {
 }
 
 size_t Scheduler::unfinished() const {
-    return queue_.size() + static_cast<size_t>(std::popcount(occupied_));
+    return queue_.size() + count_bits(occupied_);
+}
+
+EngineMetrics Scheduler::metrics() const {
+    EngineMetrics metrics = totals_;
+    metrics.waiting       = queue_.size();
+    metrics.running       = count_bits(occupied_);
+    return metrics;
 }
 
 void Scheduler::step() {
-    drop_cancelled();
+    drop_ended();
     admit();
     if (occupied_ == 0) {
         return;
     }
-    const BatchPlan & plan   = planner_.plan(slots_, occupied_, pace_.budget());
+    const uint64_t members = choose_members();
+    make_room_in_contexts(members);
+    const double began = clock_();
+    draft(members);
+
+    size_t decoding = 0;
+    each_bit(members, [&](size_t index) { decoding += slots_[index].phase == SlotPhase::decode ? 1 : 0; });
+    const BatchPlan & plan   = planner_.plan(slots_, members, pace_.prefill_budget(decoding));
     const double      before = clock_();
     decoder_.decode(plan);
-    if (plan.decode_tokens == 0) {
-        pace_.observe(plan.prefill_tokens, clock_() - before);
+    const double after = clock_();
+
+    if (plan.draft_tokens == 0) {
+        pace_.observe(plan.decode_tokens, plan.prefill_tokens, after - before);
     }
-    sample(plan);
+    pass_ms_ = plan.prefill_tokens == 0 ? after - began : 0;
+    totals_.steps++;
+    totals_.busy_ms += after - began;
+    totals_.prefill_tokens += plan.prefill_tokens;
+    totals_.decode_tokens += plan.decode_tokens + plan.draft_tokens;
+    take_results(plan);
 }
 
-void Scheduler::drop_cancelled() {
-    std::erase_if(queue_, [&](const Request & request) {
-        if (!request.cancelled) {
-            return false;
-        }
+// Whether a request has missed its deadline, or will, with so many prompt tokens still to compute.
+bool Scheduler::too_late(const Request & request, size_t to_compute) const {
+    const double deadline = request.times.submitted + static_cast<double>(request.options.deadline_ms);
+    return request.options.deadline_ms > 0 && clock_() + pace_.prefill_ms(to_compute) > deadline;
+}
+
+static Error missed_deadline(const Request & request) {
+    return Error(ErrorCode::deadline_exceeded,
+                 "the answer was not, or could not be, complete within " +
+                     std::to_string(request.options.deadline_ms) + " ms",
+                 {{"deadlineMs", static_cast<double>(request.options.deadline_ms)}});
+}
+
+// Ends what was cancelled or has no time left, before it costs another step.
+void Scheduler::drop_ended() {
+    for (const Request & request : queue_.take_all([](const Request & r) { return r.cancelled; })) {
         DoneEvent done;
         done.id            = request.id;
         done.finish_reason = FinishReason::cancelled;
         done.usage         = {request.prompt.size(), 0, 0};
         done.stats         = measure(request.times, done.usage, clock_());
         events_.push_back(std::move(done));
-        return true;
-    });
+        totals_.cancelled++;
+    }
+    for (const Request & request : queue_.take_all([&](const Request & r) { return too_late(r, 1); })) {
+        events_.push_back(FailedEvent{request.id, missed_deadline(request)});
+        totals_.failed++;
+    }
     each_bit(occupied_, [&](size_t index) {
         if (slots_[index].request.cancelled) {
             finish(index, FinishReason::cancelled);
+        } else {
+            check_deadline(index);
         }
     });
 }
 
-void Scheduler::admit() {
-    for (size_t index = 0; index < slots_.size() && !queue_.empty(); index++) {
-        if (occupied_ >> index & 1) {
-            continue;
-        }
-        Slot & slot                 = slots_[index];
-        slot.request                = std::move(queue_.front());
-        slot.request.times.admitted = clock_();
-        slot.phase                  = SlotPhase::prefill;
-        slot.sampler.emplace(slot.request.options, vocabulary_.size(), slot.request.prompt);
-        slot.text.emplace(slot.request.options.stop);
-        queue_.pop_front();
-        occupied_ |= uint64_t{1} << index;
+void Scheduler::check_deadline(size_t index) {
+    const Slot & slot = slots_[index];
+    const size_t left = slot.request.prompt.size() - std::min(slot.request.prompt.size(), slot.computed);
+    if (too_late(slot.request, left)) {
+        fail(index, missed_deadline(slot.request));
     }
 }
 
-void Scheduler::sample(const BatchPlan & plan) {
-    for (size_t i = 0; i < plan.contributions.size(); i++) {
-        const Contribution & contribution = plan.contributions[i];
-        Slot &               slot         = slots_[contribution.slot];
-        slot.computed++;
-        if (contribution.wants_logits) {
-            slot.phase = SlotPhase::decode;
-            try {
-                take_token(contribution.slot, slot.sampler->sample(decoder_.logits(i)));
-            } catch (const Error & error) {
-                if (error.code != ErrorCode::numeric_fault) {
-                    throw;
-                }
-                fail(contribution.slot, error); // this request's trouble, not its neighbours'
-            }
+void Scheduler::admit() {
+    while (count_bits(occupied_) < slots_.size()) {
+        auto request = queue_.take(
+            [&](const Request & waiting) { return !cache_.in_flight(waiting.options.context_key); });
+        if (!request) {
+            return;
         }
+        auto lease = cache_.acquire(*request);
+        if (!lease) {
+            throw Error(ErrorCode::internal, "a slot was free, but no sequence of the KV cache");
+        }
+        start(std::move(*request), *lease);
+        check_deadline(lease->sequence); // now it is known how much there is to compute
+    }
+}
+
+void Scheduler::start(Request request, KvCache::Lease lease) {
+    Slot & slot                 = slots_[lease.sequence];
+    slot.request                = std::move(request);
+    slot.request.times.admitted = clock_();
+    slot.lease                  = lease;
+    slot.phase                  = SlotPhase::prefill;
+    slot.computed               = lease.reused.tokens;
+    slot.stop_at                = lease.checkpoint;
+    slot.sampler.emplace(slot.request.options, vocabulary_.size(), slot.request.prompt);
+    slot.text.emplace(slot.request.options.stop);
+    occupied_ |= bit(lease.sequence);
+    totals_.cached_tokens += lease.reused.tokens;
+    totals_.slid_tokens += slot.request.slid;
+    if (slot.stop_at == 0 && !decoder_.can_trim()) {
+        slot.stop_at = slot.request.prompt.size() - 1;
+    }
+    if (drafter_ && decoder_.can_trim()) {
+        slot.governor.emplace(options_.draft_tokens);
+        drafter_->begin(lease.sequence, slot.request.prompt);
+    }
+}
+
+// One pass computes with one set of adapters: of the slots, those that share the set of the slot that has
+// waited longest.
+uint64_t Scheduler::choose_members() {
+    size_t leader = slots_.size();
+    each_bit(occupied_, [&](size_t index) {
+        const bool longer =
+            leader == slots_.size() || slots_[index].planned_last < slots_[leader].planned_last;
+        leader = longer ? index : leader;
+    });
+    const Request & chosen  = slots_[leader].request;
+    uint64_t        members = 0;
+    each_bit(occupied_, [&](size_t index) {
+        if (slots_[index].request.adapters_id == chosen.adapters_id) {
+            members |= bit(index);
+            slots_[index].planned_last = totals_.steps + 1;
+        }
+    });
+    decoder_.use_adapters(chosen.adapters);
+    return members;
+}
+
+// Where the context is full and the request allows it, lets the older half of what follows the head go.
+void Scheduler::make_room_in_contexts(uint64_t members) {
+    const size_t context = decoder_.context_size();
+    each_bit(members, [&](size_t index) {
+        Slot & slot = slots_[index];
+        if (slot.phase != SlotPhase::decode || slot.computed < context) {
+            return;
+        }
+        const size_t keep  = std::min(slot.request.prompt.size(), context / 4);
+        const size_t count = std::max<size_t>((context - keep) / 2, 1);
+        cache_.shift(slot.lease, keep, count);
+        slot.computed -= count;
+        slot.request.slid += count;
+        totals_.slid_tokens += count;
+    });
+}
+
+void Scheduler::draft(uint64_t members) {
+    each_bit(members, [&](size_t index) {
+        Slot & slot = slots_[index];
+        slot.draft.clear();
+        if (slot.phase != SlotPhase::decode || !slot.governor) {
+            return;
+        }
+        const auto   wanted = static_cast<size_t>(slot.request.options.max_tokens) - slot.output.size();
+        const size_t room   = decoder_.context_size() - slot.computed - 1;
+        // The last token needs no guess behind it.
+        const size_t at_most = std::min({wanted - 1, room, slot.governor->draft_limit()});
+        if (at_most > 0) {
+            drafter_->draft(index, at_most, slot.draft);
+        }
+    });
+}
+
+void Scheduler::take_results(const BatchPlan & plan) {
+    const std::span<const Contribution> all = plan.contributions;
+    for (size_t first = 0; first < all.size();) {
+        size_t end = first + 1;
+        while (end < all.size() && all[end].slot == all[first].slot) {
+            end++;
+        }
+        const size_t index = all[first].slot;
+        const auto   part  = all.subspan(first, end - first);
+        try {
+            part.front().kind == ContributionKind::prefill ? take_prompt(part, first)
+                                                           : take_tokens(part, first);
+        } catch (const Error & error) {
+            if (error.code != ErrorCode::numeric_fault && error.code != ErrorCode::grammar_invalid) {
+                throw;
+            }
+            fail(index, error); // this request's trouble, not its neighbours'
+        }
+        first = end;
+    }
+}
+
+// part: the prompt tokens of one slot that the pass has computed; first: their place in the plan.
+void Scheduler::take_prompt(std::span<const Contribution> part, size_t first) {
+    const size_t index = part.front().slot;
+    Slot &       slot  = slots_[index];
+    for (const Contribution & contribution : part) {
+        cache_.append(slot.lease, contribution.token);
+    }
+    slot.computed += part.size();
+    if (slot.computed == slot.stop_at || slot.computed == slot.request.prompt.size()) {
+        cache_.save(slot.lease);
+        slot.stop_at = decoder_.can_trim() ? 0 : slot.request.prompt.size() - 1;
+    }
+    if (part.back().wants_logits) {
+        slot.phase = SlotPhase::decode;
+        take_token(index, slot.sampler->sample(decoder_.logits(first + part.size() - 1)));
+    }
+}
+
+// part: the last token of one slot and the guesses behind it. A guess that is not what is sampled ends it.
+void Scheduler::take_tokens(std::span<const Contribution> part, size_t first) {
+    const size_t index   = part.front().slot;
+    Slot &       slot    = slots_[index];
+    const size_t drafted = part.size() - 1;
+    for (const Contribution & contribution : part) {
+        cache_.append(slot.lease, contribution.token);
+    }
+    slot.drafted += drafted;
+    size_t taken = 0;
+    while (taken < part.size() && (taken == 0 || part[taken].token == slot.last)) {
+        slot.accepted_drafts += taken > 0 ? 1 : 0;
+        slot.computed++;
+        take_token(index, slot.sampler->sample(decoder_.logits(first + taken)));
+        taken++;
+        if (slot.phase == SlotPhase::idle) {
+            return; // it has ended
+        }
+    }
+    cache_.trim(slot.lease, slot.computed);
+    if (slot.governor && pass_ms_ > 0) {
+        slot.governor->observe(drafted, taken - 1, pass_ms_);
     }
 }
 
@@ -121,16 +295,19 @@ void Scheduler::take_token(size_t index, Token token) {
     times.last_token = now;
     slot.last        = token;
     slot.output.push_back(token);
+    if (slot.governor) {
+        drafter_->append(index, token);
+    }
 
     const auto & stops = request.stop_tokens;
     const auto & kept  = request.preserved_tokens;
     const bool   text  = std::find(kept.begin(), kept.end(), token) != kept.end();
+    const bool   full  = slot.computed >= decoder_.context_size() && request.options.overflow != "shift";
     if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
         finish(index, FinishReason::stop);
     } else if (slot.text->push(text ? vocabulary_.special_piece(token) : vocabulary_.piece(token))) {
         finish(index, FinishReason::stop);
-    } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) ||
-               slot.computed >= decoder_.context_size()) {
+    } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) || full) {
         finish(index, FinishReason::length);
     }
 }
@@ -141,27 +318,43 @@ void Scheduler::finish(size_t index, FinishReason reason) {
     announce(slot);
 
     DoneEvent done;
-    done.id            = slot.request.id;
-    done.finish_reason = reason;
-    done.usage         = {slot.request.prompt.size(), slot.output.size(), 0};
-    done.stats         = measure(slot.request.times, done.usage, clock_());
-    done.text          = std::move(slot.shown);
-    done.token_ids     = std::move(slot.output);
+    done.id                    = slot.request.id;
+    done.finish_reason         = reason;
+    done.usage                 = {slot.request.prompt.size(), slot.output.size(), slot.lease.reused.tokens};
+    done.stats                 = measure(slot.request.times, done.usage, clock_());
+    done.stats.cache           = slot.lease.reused;
+    done.stats.drafted         = slot.drafted;
+    done.stats.accepted_drafts = slot.accepted_drafts;
+    done.stats.slid            = slot.request.slid;
+    done.text                  = std::move(slot.shown);
+    done.token_ids             = std::move(slot.output);
     events_.push_back(std::move(done));
 
-    release(index);
+    (reason == FinishReason::cancelled ? totals_.cancelled : totals_.finished)++;
+    release(index, /*keep*/ true);
 }
 
 void Scheduler::fail(size_t index, const Error & error) {
-    announce(slots_[index]);
-    events_.push_back(FailedEvent{slots_[index].request.id, error});
-    release(index);
+    Slot & slot = slots_[index];
+    announce(slot);
+    events_.push_back(FailedEvent{slot.request.id, error});
+    totals_.failed++;
+    release(index, /*keep*/ error.code == ErrorCode::deadline_exceeded);
 }
 
-void Scheduler::release(size_t index) {
-    slots_[index] = Slot{};
-    occupied_ &= ~(uint64_t{1} << index);
-    decoder_.clear_slot(index);
+void Scheduler::release(size_t index, bool keep) {
+    Slot & slot = slots_[index];
+    if (keep) {
+        cache_.trim(slot.lease, slot.computed); // guesses that nobody has verified
+    }
+    cache_.release(slot.lease, keep);
+    totals_.drafted_tokens += slot.drafted;
+    totals_.accepted_drafts += slot.accepted_drafts;
+    if (slot.governor) {
+        drafter_->end(index);
+    }
+    slot = Slot{};
+    occupied_ &= ~bit(index);
 }
 
 void Scheduler::announce(Slot & slot) {
@@ -188,10 +381,10 @@ void Scheduler::fail_all(const Error & error) {
         slots_[index] = Slot{};
     });
     occupied_ = 0;
-    for (const Request & request : queue_) {
+    for (const Request & request : queue_.take_all([](const Request &) { return true; })) {
         events_.push_back(FailedEvent{request.id, error});
     }
-    queue_.clear();
+    cache_.abandon();
 }
 
 } // namespace headrace

@@ -6,22 +6,42 @@
 
 #include "engine/batch_planner.h"
 #include "engine/decoder.h"
+#include "engine/drafter.h"
 #include "engine/event.h"
-#include "engine/prefill_pace.h"
+#include "engine/kv_cache.h"
+#include "engine/request_queue.h"
 #include "engine/slot.h"
+#include "engine/step_pace.h"
 
-#include <deque>
 #include <functional>
 
 namespace headrace {
 
 using Clock = std::function<double()>; // milliseconds, from any beginning, never going back
 
+struct SchedulerOptions {
+    size_t       slots        = 1;
+    size_t       batch_size   = 512; // tokens per forward pass at most
+    size_t       queue_limit  = 256; // requests beyond the free slots that may wait
+    ScheduleMode mode         = ScheduleMode::balanced;
+    size_t       draft_tokens = 8; // guesses per stream and pass at most, where there is a drafter
+};
+
+// What a scheduler works with; all of it outlives the scheduler. drafter: null for no speculation.
+struct SchedulerParts {
+    Decoder &          decoder;
+    const Vocabulary & vocabulary;
+    PrefixStore &      store;
+    EventQueue &       events;
+    Drafter *          drafter = nullptr;
+};
+
 class Scheduler {
   public:
-    // batch_size: tokens per forward pass at most. The decoder, vocabulary and queue outlive the scheduler.
-    Scheduler(Decoder & decoder, const Vocabulary & vocabulary, EventQueue & events, Clock clock,
-              size_t slots, size_t batch_size);
+    Scheduler(SchedulerParts parts, Clock clock, SchedulerOptions options);
+
+    // Throws Error (queue_full) when a request cannot be queued now.
+    void check_room() const;
 
     // Queues a request; its prompt fits the context and is not empty.
     void submit(Request request);
@@ -37,28 +57,43 @@ class Scheduler {
 
     size_t unfinished() const;
 
+    EngineMetrics metrics() const;
+
     // Ends every request with the same error; used when the engine cannot go on.
     void fail_all(const Error & error);
 
   private:
-    void drop_cancelled();
-    void admit();
-    void sample(const BatchPlan & plan);
-    void take_token(size_t index, Token token);
-    void finish(size_t index, FinishReason reason);
-    void fail(size_t index, const Error & error);
-    void release(size_t index);
-    void announce(Slot & slot);
+    void     drop_ended();
+    void     check_deadline(size_t index);
+    void     admit();
+    void     start(Request request, KvCache::Lease lease);
+    uint64_t choose_members();
+    void     draft(uint64_t members);
+    void     make_room_in_contexts(uint64_t members);
+    void     take_results(const BatchPlan & plan);
+    void     take_prompt(std::span<const Contribution> part, size_t first);
+    void     take_tokens(std::span<const Contribution> part, size_t first);
+    void     take_token(size_t index, Token token);
+    void     finish(size_t index, FinishReason reason);
+    void     fail(size_t index, const Error & error);
+    void     release(size_t index, bool keep);
+    void     announce(Slot & slot);
+    bool     too_late(const Request & request, size_t to_compute) const;
 
-    Decoder &           decoder_;
-    const Vocabulary &  vocabulary_;
-    EventQueue &        events_;
-    Clock               clock_;
-    std::deque<Request> queue_;
-    std::vector<Slot>   slots_;
-    uint64_t            occupied_ = 0; // bit i: slots_[i] holds a request
-    BatchPlanner        planner_;
-    PrefillPace         pace_;
+    Decoder &          decoder_;
+    const Vocabulary & vocabulary_;
+    EventQueue &       events_;
+    Drafter *          drafter_;
+    Clock              clock_;
+    SchedulerOptions   options_;
+    RequestQueue       queue_;
+    std::vector<Slot>  slots_;
+    uint64_t           occupied_ = 0; // bit i: slots_[i] holds a request
+    KvCache            cache_;
+    BatchPlanner       planner_;
+    StepPace           pace_;
+    EngineMetrics      totals_;
+    double             pass_ms_ = 0; // of the pass being taken in, with its drafting; 0: it also prefilled
 };
 
 } // namespace headrace

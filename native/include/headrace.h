@@ -1,6 +1,6 @@
 // The C ABI of the Headrace engine: everything a host may call.
 //
-// Callers: web/worker/engine_port.js (WebAssembly) and headrace/native.py (ctypes); implemented in
+// Callers: web/worker/engine_port.js (WebAssembly) and headrace/library.py (ctypes); implemented in
 // native/abi/headrace.cpp. Not an API for applications: they use the JavaScript or Python client.
 //
 // Text in and out is UTF-8 JSON; the shapes are documented in ARCHITECTURE.md, "The wire format".

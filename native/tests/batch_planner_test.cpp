@@ -3,6 +3,8 @@
 
 #include "engine/slot.h"
 
+#include "allocations.h"
+
 #include <doctest/doctest.h>
 
 #include <map>
@@ -61,16 +63,77 @@ TEST_CASE("batch_planner: logits are wanted only where a token will be sampled")
     }
 }
 
-TEST_CASE("batch_planner: the prefill budget goes to the oldest request first and is kept") {
-    const auto   slots = make_slots(prefilling(9, 10), prefilling(2, 4), prefilling(5, 10));
-    BatchPlanner planner(3, 64);
-    const auto & plan = planner.plan(slots, 0b111, 7);
-    CHECK(plan.prefill_tokens == 7);
-    std::map<uint32_t, int> taken;
+static std::map<uint32_t, size_t> prompt_tokens(const BatchPlan & plan) {
+    std::map<uint32_t, size_t> taken;
     for (const Contribution & contribution : plan.contributions) {
-        taken[contribution.slot]++;
+        taken[contribution.slot] += contribution.kind == ContributionKind::prefill ? 1 : 0;
     }
-    CHECK(taken == std::map<uint32_t, int>{{1, 4}, {2, 3}});
+    return taken;
+}
+
+TEST_CASE("batch_planner: every prompt moves on, and the shortest rest gets most of the budget") {
+    const auto   slots = make_slots(prefilling(1, 1000), prefilling(2, 40), prefilling(3, 900));
+    BatchPlanner planner(3, 64);
+    const auto & plan = planner.plan(slots, 0b111, 60);
+    CHECK(plan.prefill_tokens == 60);
+    CHECK(prompt_tokens(plan) == std::map<uint32_t, size_t>{{0, 10}, {1, 40}, {2, 10}});
+}
+
+TEST_CASE("batch_planner: a higher priority gets most of the budget, the others still move on") {
+    auto urgent                     = prefilling(3, 900);
+    urgent.request.options.priority = 1;
+    const auto   slots              = make_slots(prefilling(1, 1000), prefilling(2, 40), std::move(urgent));
+    BatchPlanner planner(3, 64);
+    CHECK(prompt_tokens(planner.plan(slots, 0b111, 60)) ==
+          std::map<uint32_t, size_t>{{0, 10}, {1, 10}, {2, 40}});
+}
+
+TEST_CASE("batch_planner: of a budget smaller than the number of prompts the oldest gets its token") {
+    const auto   slots = make_slots(prefilling(9, 10), prefilling(2, 400), prefilling(5, 10));
+    BatchPlanner planner(3, 64);
+    CHECK(prompt_tokens(planner.plan(slots, 0b111, 1)) == std::map<uint32_t, size_t>{{1, 1}});
+}
+
+TEST_CASE("batch_planner: a prompt stops at a checkpoint") {
+    auto slots       = make_slots(prefilling(1, 100, 10));
+    slots[0].stop_at = 30;
+    BatchPlanner planner(3, 64);
+    CHECK(planner.plan(slots, 0b001, 64).prefill_tokens == 20);
+    slots[0].computed = 30;
+    CHECK(planner.plan(slots, 0b001, 64).prefill_tokens == 64);
+}
+
+TEST_CASE("batch_planner: guesses stand behind their token, and leave room for prompts") {
+    auto slots     = make_slots(decoding(1, 5), decoding(2, 9), prefilling(3, 100));
+    slots[0].draft = {10, 11, 12, 13};
+    slots[1].draft = {20, 21, 22, 23};
+    BatchPlanner planner(3, 16);
+    const auto & plan = planner.plan(slots, 0b111, 8);
+    CHECK(plan.decode_tokens == 2);
+    CHECK(plan.draft_tokens == 6);
+    CHECK(plan.prefill_tokens == 8);
+    CHECK(plan.contributions[0].token == 7);
+    CHECK(plan.contributions[1].token == 10);
+    CHECK(plan.contributions[1].kind == ContributionKind::draft);
+    CHECK(plan.contributions[4].position == 9);
+    CHECK(plan.contributions[5].slot == 1);
+    CHECK(plan.contributions[7].token == 21);
+}
+
+TEST_CASE("batch_planner: planning allocates nothing") {
+    std::vector<Slot> slots;
+    for (RequestId id = 1; id <= MAX_SLOTS; id++) {
+        slots.push_back(id % 3 == 0 ? prefilling(id, 500) : decoding(id, id));
+        slots.back().draft = {1, 2, 3};
+    }
+    BatchPlanner planner(MAX_SLOTS, 256);
+    const size_t before = allocations();
+    for (int i = 0; i < 100; i++) {
+        planner.plan(slots, ~uint64_t{0}, static_cast<size_t>(i) * 2);
+    }
+    CHECK(allocations() == before);
+    const auto counted = std::make_unique<int>(1);
+    CHECK(allocations() == before + 1); // the counter counts
 }
 
 TEST_CASE("batch_planner: slots take turns when more of them decode than the batch holds") {

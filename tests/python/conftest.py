@@ -1,15 +1,28 @@
-"""Fixtures of the Python package's tests: engines that are closed when the test ends."""
+"""Fixtures of the Python package's tests: engines that are closed when the test ends.
 
+And the two ways to use one: every scenario that both know is a test with the parameter `caller`.
+"""
+
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from headrace import native
 from headrace.native import Engine
+from headrace.run import Reply, Run
+from headrace.wire import TokenBatch
 from tests.gguf_builder import Gguf
+from tests.python.fake_engine import FakeEngine
+
+T = TypeVar("T")
 
 OpenEngine = Callable[..., Engine]
+OpenFake = Callable[[FakeEngine], Engine]
+See = Callable[[TokenBatch], bool]
 
 
 @pytest.fixture
@@ -31,3 +44,70 @@ def open_engine(library_path: Path, tmp_path: Path) -> Iterator[OpenEngine]:
 def engine(open_engine: OpenEngine, tiny_model: Path) -> Engine:
     """The tiny chat model with a short context."""
     return open_engine(tiny_model, context_size=512)
+
+
+@pytest.fixture
+def open_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFake]:
+    """Opens an `Engine` around a fake one."""
+    with ExitStack() as stack:
+
+        def open_fake(fake: FakeEngine) -> Engine:
+            put_in_place(monkeypatch, fake)
+            engine = stack.enter_context(Engine("fake.gguf"))
+            stack.callback(fake.gate.set)
+            return engine
+
+        yield open_fake
+
+
+def put_in_place(monkeypatch: pytest.MonkeyPatch, fake: FakeEngine) -> None:
+    """Whatever opens an engine from here on gets `fake`."""
+    monkeypatch.setattr(native, "load_library", lambda _path: None)
+    monkeypatch.setattr(native, "EngineHandle", lambda _library: fake)
+
+
+class PlainCaller:
+    """Blocks."""
+
+    def answer(self, ask: Callable[[], Reply[T]]) -> T:
+        return ask().result()
+
+    def read(self, ask: Callable[[], Run], see: See = lambda _batch: True) -> Run:
+        """Reads batches until there are none or `see` returns False."""
+        run = ask()
+        for batch in run:
+            if not see(batch):
+                break
+        return run
+
+
+class CoroutineCaller:
+    """Each action in an event loop of its own."""
+
+    def answer(self, ask: Callable[[], Reply[T]]) -> T:
+        async def main() -> T:
+            return await ask()
+
+        return asyncio.run(main())
+
+    def read(self, ask: Callable[[], Run], see: See = lambda _batch: True) -> Run:
+        """Reads batches until there are none or `see` returns False."""
+
+        async def main() -> Run:
+            run = ask()
+            async for batch in run:
+                if not see(batch):
+                    break
+            return run
+
+        return asyncio.run(main())
+
+
+Caller = PlainCaller | CoroutineCaller
+
+
+@pytest.fixture(params=[PlainCaller, CoroutineCaller], ids=["plain", "coroutine"])
+def caller(request: pytest.FixtureRequest) -> Caller:
+    """Someone who uses an engine, with or without asyncio."""
+    made: Caller = request.param()
+    return made

@@ -1,24 +1,25 @@
 """headrace/native.py: the ABI's round trip, options and requests by name, and an engine's life.
 
 Needs the native library. What the engine generates is in test_native_generation.py, what it makes of
-broken files in test_native_models.py.
+broken files in test_native_models.py, how coroutines use it in test_native_async.py.
 """
 
 import gc
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Mapping
-from ctypes.util import find_library as find_system_library
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace import native
-from headrace.errors import ERROR_CODES, HeadraceError
-from headrace.native import Engine, Run, describe
+from headrace.errors import HeadraceError
+from headrace.library import describe
+from headrace.native import Engine
+from headrace.run import Run
 from headrace.wire import Message, decode_names, snake_case
 from tests.python.conftest import OpenEngine
 
@@ -73,20 +74,6 @@ def invalid_values(option: Mapping[str, Any]) -> list[object]:
             return [7, None, "true", [True]]
         case _:
             return [7, None, ["text"]]
-
-
-def test_describe_names_what_the_wire_format_promises(declarations: dict[str, Any]) -> None:
-    assert declarations["abiVersion"] == native.ABI_VERSION
-    assert declarations["build"]["host"] == "native"
-    assert set(declarations["operations"]) == {"query", "chat"}
-    assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled", "tool_calls"}
-    for option in declarations["options"]:
-        assert option["scope"] in ("load", "request")
-        assert option["help"], option["name"]
-
-
-def test_every_error_code_is_known_here(declarations: dict[str, Any]) -> None:
-    assert {error["code"] for error in declarations["errors"]} == ERROR_CODES
 
 
 def test_every_request_option_is_echoed(engine: Engine, declarations: dict[str, Any]) -> None:
@@ -259,35 +246,42 @@ def test_closing_ends_runs_and_refuses_more(engine: Engine) -> None:
     running = story(engine)
     engine.close()
     engine.close()
-    for action in (running.result, engine.tick, lambda: hello(engine)):
+    for action in (
+        running.result,
+        lambda: list(running),
+        lambda: hello(engine),
+        lambda: engine.tokenize("a"),
+    ):
         with pytest.raises(HeadraceError) as caught:
             action()
         assert caught.value.code == "engine_closed"
     running.cancel()
 
 
-def test_another_thread_is_refused(engine: Engine) -> None:
-    errors: list[HeadraceError] = []
+def test_any_thread_may_use_an_engine_and_its_runs(engine: Engine) -> None:
+    running = story(engine)
+    told: dict[str, str] = {}
 
     def use() -> None:
-        for action in (lambda: hello(engine), engine.tick, engine.close):
-            try:
-                action()
-            except HeadraceError as error:
-                errors.append(error)
+        told["story"] = "".join(batch.text for batch in running)
+        told["hello"] = hello(engine).result().text
+        engine.close()
 
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    assert [error.code for error in errors] == ["invalid_request"] * 3
-    assert hello(engine).result().text.startswith("Hello!")
+    assert told["story"] == running.result().text
+    assert told["hello"].startswith("Hello!")
+    with pytest.raises(HeadraceError) as caught:
+        hello(engine)
+    assert caught.value.code == "engine_closed"
 
 
 def test_a_request_that_is_no_json_leaves_nothing_behind(engine: Engine) -> None:
     with pytest.raises(HeadraceError, match="this is not JSON") as caught:
         engine.query("1, 2,", {"stop": {"a set"}})
     assert caught.value.code == "invalid_request"
-    assert not engine._runs
+    assert not engine._thread._requests
     assert hello(engine).result().text.startswith("Hello!")
 
 
@@ -296,16 +290,8 @@ def test_a_number_that_the_engine_cannot_read_ends_its_request(engine: Engine) -
     with pytest.raises(HeadraceError) as caught:
         engine.query("x", {"max_tokens": 10**400}).result()
     assert caught.value.code == "invalid_request"
-    assert not engine._runs
+    assert not engine._thread._requests
     assert hello(engine).result().text.startswith("Hello!")
-
-
-@pytest.mark.timeout(30)
-def test_a_run_that_the_engine_does_not_know_is_not_waited_for(engine: Engine) -> None:
-    for wait in (Run(engine, 99).result, lambda: list(Run(engine, 99))):
-        with pytest.raises(HeadraceError, match="has not ended") as caught:
-            wait()
-        assert caught.value.code == "internal"
 
 
 def nested(depth: int) -> list[Any]:
@@ -373,49 +359,69 @@ def test_an_engine_that_is_dropped_is_freed(library_path: Path, tiny_model: Path
     del engine, run
     gc.collect()
     assert dropped() is None
+    # The engine's thread ends after its tick, nobody having asked to wait for it.
+    end = time.monotonic() + 10
+    while mapped() and time.monotonic() < end:
+        time.sleep(0.01)
     assert not mapped()
 
 
+def test_a_run_keeps_its_engine(library_path: Path, tiny_model: Path) -> None:
+    run = hello(Engine(tiny_model, {"threads": 1}, library=library_path))
+    gc.collect()
+    assert run.result().text.startswith("Hello!")
+
+
+OPEN = """
+import asyncio, os, sys
+from pathlib import Path
+from headrace import Engine
+from headrace.library import EngineHandle
+
+free = EngineHandle.free
+EngineHandle.free = lambda engine: (free(engine), os.write(1, b"freed"))
+model, library = sys.argv[1], Path(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "engine = Engine(model, library=library)",
+        "engine = Engine(model, library=library); run = engine.query('Hello', {'max_tokens': 100_000})",
+        "engine = Engine(model, library=library); engine.query('x').result(); sys.exit(0)",
+        """
+async def main():
+    engine = await Engine.open(model, library=library)
+    async for batch in engine.query('Hello', {'max_tokens': 100_000}):
+        sys.modules['kept'] = engine
+        return
+asyncio.run(main())
+""",
+        """
+async def main():
+    opening = asyncio.ensure_future(Engine.open(model, library=library))
+    await asyncio.sleep(0)
+    return opening
+asyncio.run(main())
+""",
+        """
+import threading
+engine = Engine(model, library=library)
+run = engine.query('Hello', {'max_tokens': 100_000})
+threading.Thread(target=run.result, daemon=True).start()
+""",
+    ],
+    ids=["idle", "running", "exit", "coroutine", "loading", "daemon thread"],
+)
 def test_an_engine_that_is_left_open_does_not_disturb_the_exit(
-    library_path: Path, tiny_model: Path, repo_root: Path
+    library_path: Path, tiny_model: Path, repo_root: Path, script: str
 ) -> None:
-    script = (
-        "import sys; from pathlib import Path; from headrace import Engine; "
-        "engine = Engine(sys.argv[1], library=Path(sys.argv[2])); "
-        "run = engine.query('Hello'); engine.tick()"
-    )
-    command = [sys.executable, "-c", script, str(tiny_model), str(library_path)]
+    command = [sys.executable, "-c", OPEN + script, str(tiny_model), str(library_path)]
     ended = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "freed", "")
 
 
 def test_a_model_s_path_may_be_a_string(library_path: Path, tiny_model: Path) -> None:
     with Engine(str(tiny_model), {"threads": 1}, library=library_path) as engine:
         assert engine.model["architecture"]
-
-
-def test_a_missing_library_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_LIBRARY", str(tmp_path / "nothing.so"))
-    with pytest.raises(HeadraceError, match="python3 -m build_tools") as caught:
-        describe()
-    assert caught.value.code == "artifact_missing"
-    assert str(tmp_path / "nothing.so") in caught.value.message
-
-
-def test_a_file_that_is_no_engine_is_refused(tmp_path: Path) -> None:
-    text = tmp_path / "libheadrace.so"
-    text.write_text("not a library")
-    other = find_system_library("m")
-    assert other
-    for path in (text, Path(other)):
-        with pytest.raises(HeadraceError) as caught:
-            native.load_library(path)
-        assert caught.value.code == "artifact_missing"
-
-
-def test_another_abi_version_is_refused(library_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "ABI_VERSION", 999)
-    with pytest.raises(HeadraceError, match="999") as caught:
-        native.load_library(library_path)
-    assert caught.value.code == "version_mismatch"
-    assert caught.value.detail == {"expected": 999, "found": 1}

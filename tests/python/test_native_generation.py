@@ -25,10 +25,8 @@ def letters(text: str) -> list[bytes]:
 
 def test_batches_add_up_to_the_result(engine: Engine) -> None:
     run = engine.chat(HELLO, GREEDY)
-    while not run.finished:
-        engine.tick(0)
     batches, result = list(run), run.result()
-    assert len(batches) > 10, "a batch per step"
+    assert list(run) == [], "each batch is given once"
     assert "".join(batch.text for batch in batches) == result.text
     assert sum((batch.token_ids for batch in batches), ()) == result.token_ids
     assert result.usage.input_tokens == run.prompt_tokens
@@ -133,7 +131,7 @@ def test_the_end_of_turn_token_ends_the_text(open_engine: OpenEngine) -> None:
 def test_a_long_prefill_can_be_cancelled(open_engine: OpenEngine) -> None:
     engine = open_engine(parrot(letters("abc")), context_size=4096, batch_size=16)
     run = engine.query("x" * 4000, GREEDY)
-    assert engine.tick(0) == 1
+    # Accepted and in the middle of 250 steps.
     assert not run.finished
     run.cancel()
     run.cancel()
@@ -156,11 +154,11 @@ def test_a_request_right_after_a_cancel_is_answered(open_engine: OpenEngine) -> 
 
 def test_a_waiting_request_can_be_cancelled(open_engine: OpenEngine) -> None:
     engine = open_engine(parrot(letters("abc")), context_size=4096, slots=1)
-    first = engine.query(">", GREEDY | {"max_tokens": 30})
+    first = engine.query(">", GREEDY | {"max_tokens": 3999})
     second = engine.query(">", GREEDY)
     second.cancel()
     assert (second.result().finish_reason, second.result().text) == ("cancelled", "")
-    assert first.result().text == "abc" * 10
+    assert first.result().text == "abc" * 1333
 
 
 def test_a_reader_that_throws_frees_the_slot(open_engine: OpenEngine) -> None:

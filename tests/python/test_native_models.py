@@ -4,6 +4,7 @@ Counterpart: `native/engine/model.cpp` and `native/chat/`, reached through headr
 made by tests/gguf_builder.py.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -274,12 +275,17 @@ def test_an_assertion_in_a_forward_pass_ends_its_requests_and_no_other_engine(
     sound = open_engine(tiny_model)
     running = sound.chat(HELLO, GREEDY)
     broken = open_engine(unsound(), threads=threads)
-    runs = [broken.query("Hi", GREEDY), broken.query("Ho", GREEDY)]
-    for run in runs:
-        with pytest.raises(HeadraceError) as caught:
-            run.result()
-        assert caught.value.code == "engine_aborted"
-        assert "GGML_ASSERT" in caught.value.message
+
+    async def ask(prompt: str) -> object:
+        return await broken.query(prompt, GREEDY)
+
+    async def ask_both() -> tuple[object, ...]:
+        return await asyncio.gather(ask("Hi"), ask("Ho"), return_exceptions=True)
+
+    for error in asyncio.run(ask_both()):
+        assert isinstance(error, HeadraceError)
+        assert error.code == "engine_aborted"
+        assert "GGML_ASSERT" in error.message
     with pytest.raises(HeadraceError) as refused:
         broken.query("Hey", GREEDY)
     assert refused.value.code in ("engine_aborted", "engine_closed")

@@ -6,8 +6,8 @@ from pathlib import Path
 import headrace
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
-    assert headrace.__all__ == sorted(headrace.__all__)
+def test_the_public_names_are_there_once_each() -> None:
+    assert len(headrace.__all__) == len(set(headrace.__all__))
     assert all(hasattr(headrace, name) for name in headrace.__all__)
 
 

@@ -1,6 +1,6 @@
 // The door between JavaScript and the engine's WebAssembly: the only file that sees the heap or a pointer.
 //
-// Counterparts: native/include/headrace.h (what is called here), headrace/native.py (the same door for
+// Counterparts: native/include/headrace.h (what is called here), headrace/library.py (the same door for
 // Python), instance.js (starts the WebAssembly). Not a scheduler: tick_loop.js decides when to call.
 
 import { HeadraceError } from "../errors.js";

@@ -1,0 +1,64 @@
+// Who goes next: priority, age, context keys in use, cancels.
+#include "engine/request_queue.h"
+
+#include <doctest/doctest.h>
+
+using namespace headrace;
+
+namespace {
+
+Request waiting(RequestId id, int64_t priority = 0, std::string key = "") {
+    Request request;
+    request.id                  = id;
+    request.options.priority    = priority;
+    request.options.context_key = std::move(key);
+    return request;
+}
+
+std::vector<RequestId> drain(RequestQueue & queue) {
+    std::vector<RequestId> order;
+    while (const auto next = queue.take([](const Request &) { return true; })) {
+        order.push_back(next->id);
+    }
+    return order;
+}
+
+} // namespace
+
+TEST_CASE("request_queue: the higher priority first, then the older") {
+    RequestQueue queue;
+    queue.push(waiting(1));
+    queue.push(waiting(2, -3));
+    queue.push(waiting(3, 7));
+    queue.push(waiting(4));
+    queue.push(waiting(5, 7));
+    CHECK(drain(queue) == std::vector<RequestId>{3, 5, 1, 4, 2});
+}
+
+TEST_CASE("request_queue: one whose key is in use holds up only its twins") {
+    RequestQueue queue;
+    queue.push(waiting(1, 0, "a"));
+    queue.push(waiting(2, 0, "a"));
+    queue.push(waiting(3, 0, "b"));
+    const auto next = queue.take([](const Request & request) { return request.options.context_key != "a"; });
+    REQUIRE(next);
+    CHECK(next->id == 3);
+    CHECK(!queue.take([](const Request & request) { return request.options.context_key != "a"; }));
+    CHECK(drain(queue) == std::vector<RequestId>{1, 2});
+}
+
+TEST_CASE("request_queue: what was cancelled is taken out, the rest keeps its order") {
+    RequestQueue queue;
+    for (RequestId id = 1; id <= 5; id++) {
+        queue.push(waiting(id));
+    }
+    CHECK(queue.cancel(2));
+    CHECK(queue.cancel(4));
+    CHECK(!queue.cancel(99));
+    const auto gone = queue.take_all([](const Request & request) { return request.cancelled; });
+    REQUIRE(gone.size() == 2);
+    CHECK(gone[0].id == 2);
+    CHECK(gone[1].id == 4);
+    CHECK(queue.size() == 3);
+    CHECK(drain(queue) == std::vector<RequestId>{1, 3, 5});
+}
