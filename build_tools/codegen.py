@@ -169,6 +169,8 @@ def _type(option: dict[str, Any], names: dict[str, str], many: str, choice: tupl
 
 
 def _range(option: dict[str, Any]) -> str:
+    if option["type"] == "boolean":
+        return ""
     low, high = (_number(option.get(bound)) for bound in ("minimum", "maximum"))
     unit = " entries" if option["type"].endswith("[]") else ""
     if low and high:

@@ -89,6 +89,20 @@ struct Writer {
                     {"threads", threads}}}}}};
     }
 
+    json operator()(const AuditEvent & event) const {
+        json ops = json::array();
+        for (const AuditedOp & op : event.ops) {
+            ops.push_back({{"phase", op.phase},
+                           {"op", op.op},
+                           {"inputs", op.inputs},
+                           {"output", op.output},
+                           {"backend", op.backend},
+                           {"kernel", op.kernel},
+                           {"count", op.count}});
+        }
+        return {{"type", "done"}, {"id", event.id}, {"result", {{"ops", std::move(ops)}}}};
+    }
+
     json operator()(const FailedEvent & event) const {
         return {{"type", "failed"}, {"id", event.id}, {"error", error_json(event.error)}};
     }

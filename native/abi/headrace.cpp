@@ -153,6 +153,10 @@ void hr_engine_submit(hr_engine * handle, const char * json, size_t length) {
         with_abort_guard([&] {
             SubmitCommand command = read_submit_command({json, length}, id);
             require_ready(*handle);
+            if (command.operation == Operation::audit) {
+                handle->engine.audit(id);
+                return;
+            }
             handle->engine.submit(prepare(*handle, std::move(command), id));
         });
     } catch (...) {

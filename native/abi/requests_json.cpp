@@ -94,6 +94,10 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
 
     SubmitCommand submit;
     submit.operation = read_operation(command);
+    if (submit.operation == Operation::audit) {
+        allow_only("the command", command, {"id", "operation"});
+        return submit;
+    }
     if (submit.operation == Operation::query) {
         allow_only("the command", command, {"id", "operation", "options", "prompt"});
         submit.prompt = read_string(command, "prompt");

@@ -17,9 +17,9 @@ struct LoadCommand {
     LoadOptions options;
 };
 
-enum class Operation { query, chat };
+enum class Operation { query, chat, audit };
 
-constexpr const char * OPERATION_NAMES[] = {"query", "chat"};
+constexpr const char * OPERATION_NAMES[] = {"query", "chat", "audit"};
 
 struct SubmitCommand {
     Operation                operation = Operation::query;

@@ -1,6 +1,9 @@
 // The one file that includes xxHash, which llama.cpp vendors: all of it is in the header.
 #include "engine/content_hash.h"
 
+// On WebAssembly xxHash would take its NEON kernels through Emscripten's arm_neon.h, which not every
+// installation has whole (Debian's has not). This macro is asked for nothing else; plain C++ serves.
+#define XXH_HAS_INCLUDE(header) 0
 #define XXH_INLINE_ALL
 #include <hash/xxhash/xxhash.h>
 

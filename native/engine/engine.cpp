@@ -4,6 +4,7 @@
 #include "engine/abort_guard.h"
 #include "engine/fingerprint.h"
 #include "engine/model_drafter.h"
+#include "engine/op_audit.h"
 #include "engine/prompt_drafter.h"
 
 #include <algorithm>
@@ -110,9 +111,12 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     model_    = std::make_unique<Model>(files.model, host_.memory_map, progress);
     options   = resolve(options, host_, model_->info());
     adapters_ = load_adapters(*model_, files.adapters);
-    decoder_  = std::make_unique<LlamaDecoder>(*model_, options);
-    drafter_  = make_drafter(files, options, host_, *model_);
-    store_    = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
+    if (options.self_test) {
+        ops_ = audit_ops(*model_);
+    }
+    decoder_ = std::make_unique<LlamaDecoder>(*model_, options);
+    drafter_ = make_drafter(files, options, host_, *model_);
+    store_   = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
 }
 
 int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {
@@ -226,6 +230,13 @@ void Engine::submit(Submission submission) {
     events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
     request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
     scheduler_->submit(std::move(request));
+}
+
+void Engine::audit(RequestId id) {
+    if (ops_.empty()) {
+        ops_ = audit_ops(*model_);
+    }
+    events_.emplace_back(AuditEvent{id, ops_});
 }
 
 void Engine::cancel(RequestId id) {

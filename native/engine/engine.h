@@ -58,6 +58,10 @@ class Engine {
     // Leaves an AcceptedEvent. Throws Error when the request cannot be taken.
     void submit(Submission submission);
 
+    // Leaves an AuditEvent: what the model's graphs consist of and what computes it. Without the load option
+    // selfTest it is found out now, for the time of six tokens. Throws Error (kernel_missing).
+    void audit(RequestId id);
+
     void cancel(RequestId id);
 
     // Steps until budget_ms are spent, at least once if there is work. Returns unfinished requests.
@@ -81,6 +85,7 @@ class Engine {
     EventQueue                    events_;
     std::unique_ptr<Model>        model_;
     std::vector<AdapterFile>      adapters_; // by their index in the model
+    std::vector<AuditedOp>        ops_;      // of the model; empty: not audited yet
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Drafter>      drafter_; // null: no speculation
     std::unique_ptr<PrefixStore>  store_;

@@ -6,6 +6,7 @@
 
 #include "engine/error.h"
 #include "engine/metrics.h"
+#include "engine/op_watch.h"
 #include "engine/request.h"
 
 #include <variant>
@@ -49,6 +50,11 @@ struct DoneEvent {
     RequestStats       stats;
 };
 
+struct AuditEvent {
+    RequestId              id = 0;
+    std::vector<AuditedOp> ops;
+};
+
 struct FailedEvent {
     RequestId id = 0;
     Error     error;
@@ -58,7 +64,8 @@ struct EngineFailedEvent {
     Error error;
 };
 
-using Event = std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, FailedEvent, EngineFailedEvent>;
+using Event      = std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, AuditEvent, FailedEvent,
+                                EngineFailedEvent>;
 using EventQueue = std::vector<Event>;
 
 } // namespace headrace

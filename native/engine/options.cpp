@@ -35,6 +35,8 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
      "folder in which snapshots outlive the engine; empty keeps them in memory only"},
     {"prefixCacheDiskBytes", &LoadOptions::prefix_cache_disk_bytes, 0, 1LL << 44, true,
      "room for snapshots in that folder"},
+    {"selfTest", &LoadOptions::self_test, 0, 1, true,
+     "when loading, run six tokens to prove that every operation of the model is computed"},
 };
 
 static const OptionDeclaration<GenerationOptions> GENERATION[] = {

@@ -18,6 +18,7 @@ struct LoadOptions {
     int64_t slots        = 1;    // requests that run side by side
     int64_t threads      = 0;    // 0: the host's default
     int64_t batch_size   = 512;  // tokens per forward pass at most
+    bool    self_test    = true; // prove at load that every op is computed
 
     std::string schedule    = "balanced"; // what prompts may cost running streams
     int64_t     queue_limit = 256;        // requests that wait at most

@@ -1,7 +1,6 @@
 // See snapshot_folder.h.
 #include "engine/snapshot_folder.h"
 
-#include "engine/content_hash.h"
 #include "engine/fingerprint.h"
 
 #include <algorithm>

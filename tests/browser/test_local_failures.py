@@ -216,6 +216,17 @@ def test_an_artifact_that_is_a_page_is_refused(
 
 
 @pytest.mark.parametrize("artifact", ["st", "mt"])
+def test_a_model_that_cannot_be_computed_is_refused_when_it_is_added(
+    open_tab: OpenTab, artifact: str
+) -> None:
+    tab = open_tab()
+    error = refusal(tab, ADD, {"model": "/models/unsound.gguf", "artifact": artifact})
+    assert error["code"] == "model_invalid"
+    assert "GGML_ASSERT" in error["message"]
+    assert_client_usable(tab)
+
+
+@pytest.mark.parametrize("artifact", ["st", "mt"])
 def test_an_assertion_of_ggml_is_an_error_and_the_page_goes_on(open_tab: OpenTab, artifact: str) -> None:
     tab = open_tab()
     error = refusal(tab, ADD, {"model": "/models/contradictory.gguf", "artifact": artifact})
@@ -225,7 +236,8 @@ def test_an_assertion_of_ggml_is_an_error_and_the_page_goes_on(open_tab: OpenTab
 
 
 ASK_UNSOUND = """async (options) => {
-  const model = await client.add("unsound", Endpoint.local({ model: "/models/unsound.gguf", ...options }));
+  const model = await client.add("unsound", Endpoint.local({
+    model: "/models/unsound.gguf", selfTest: false, ...options }));
   return told(client.query(model, "Hi").response);
 }"""
 

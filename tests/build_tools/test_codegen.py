@@ -64,7 +64,7 @@ def test_typescript(declarations: Declarations) -> None:
     assert '  mode?: "a" | "b";' in text
     assert "  /** Help of maxTokens. 1 or more, default 512. */\n  maxTokens?: number;" in text
     assert "0 to 16 entries, default []. */\n  stop?: string[];" in text
-    assert "  echo?: boolean;" in text
+    assert "  /** Help of echo. Default false. */\n  echo?: boolean;" in text
     assert "/** A | b * / c. Default 40, local endpoints only. */" in text
     assert 'export type Operation = "query" | "chat";' in text
     assert '  /** A fault. */\n  | "internal";\n' in text
@@ -148,7 +148,7 @@ def test_a_record_brings_its_declaration() -> None:
             option("tools", "request", "Tool[]", []),
             option("toolChoice", "request", "ToolChoice", "auto"),
         ],
-        "errors": [],
+        "errors": [{"code": "internal", "help": "a fault"}],
         "operations": ["chat"],
         "finishReasons": ["stop"],
     }

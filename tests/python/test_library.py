@@ -14,7 +14,7 @@ def test_describe_names_what_the_wire_format_promises(library_path: Path) -> Non
     declarations = describe(library_path)
     assert declarations["abiVersion"] == library.ABI_VERSION
     assert declarations["build"]["host"] == "native"
-    assert set(declarations["operations"]) == {"query", "chat"}
+    assert set(declarations["operations"]) == {"query", "chat", "audit"}
     assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled", "tool_calls"}
     for option in declarations["options"]:
         assert option["scope"] in ("load", "request")

@@ -20,6 +20,7 @@ import { LocalSession } from "./local_session.js";
  * @property {number} [threads] default 0: up to 4, as many as the browser offers; more than it offers is
  *   refused with environment_unsupported
  * @property {{size?: number, slots?: number}} [context] tokens of context, and requests at a time
+ * @property {boolean} [selfTest] default true: six tokens at load, to prove that all of the model is computed
  * @property {(progress: Progress) => void} [onProgress] called at most ten times a second per phase
  * @property {AbortSignal} [signal] cancels the download and the load
  * @property {string | URL} [artifactsUrl] folder of the engine's files; default "artifacts/" beside index.js
@@ -69,6 +70,7 @@ function planLocal(options) {
     artifact = "auto",
     threads = 0,
     context = {},
+    selfTest,
     onProgress,
     signal,
     artifactsUrl,
@@ -78,6 +80,7 @@ function planLocal(options) {
   requireOneOf("backend", backend, ["auto", "cpu", "webgpu"]);
   requireOneOf("artifact", artifact, ["auto", "st", "mt"]);
   requireType("threads", Number.isInteger(threads) && threads >= 0, "a whole number from 0 (automatic) up");
+  requireType("selfTest", selfTest === undefined || typeof selfTest === "boolean", "true or false");
   requireType("onProgress", onProgress === undefined || typeof onProgress === "function", "a function");
   requireType("signal", signal === undefined || signal instanceof AbortSignal, "an AbortSignal");
   const folder = resolve("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url));
@@ -85,7 +88,7 @@ function planLocal(options) {
   return {
     model: modelSource(model),
     request: { backend, artifact, threads },
-    load: loadOptions(context),
+    load: { ...loadOptions(context), ...(selfTest !== undefined && { selfTest }) },
     onProgress: onProgress ?? (() => {}),
     signal,
     artifactsUrl: folder.endsWith("/") ? folder : `${folder}/`,
