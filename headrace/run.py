@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.channel import Channel
-from headrace.wire import Result, TokenBatch, decode_batch, decode_names, decode_result
+from headrace.wire import Result, TokenBatch, decode_batch, decode_result, snake_case
 
 if TYPE_CHECKING:
     from headrace.native import Engine
@@ -86,7 +86,9 @@ class Run(Reply[Result]):
     def options(self) -> Mapping[str, Any]:
         """All options in force, the seed that was drawn among them; empty until accepted."""
         accepted = self._channel.accepted
-        return decode_names(accepted["options"]) if accepted else {}
+        # Their names alone: a schema among the values keeps its own.
+        options = accepted["options"] if accepted else {}
+        return {snake_case(name): value for name, value in options.items()}
 
     @property
     def prompt_tokens(self) -> int:

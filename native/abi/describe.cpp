@@ -2,6 +2,7 @@
 #include "abi/describe.h"
 
 #include "abi/artifact.h"
+#include "abi/chat_options_json.h"
 #include "abi/options_json.h"
 #include "abi/requests_json.h"
 #include "headrace.h"
@@ -39,6 +40,19 @@ void add_options(json & into, const char * scope, std::span<const OptionDeclarat
     }
 }
 
+void add_chat_options(json & into) {
+    const json defaults = write_options(ChatOptions{});
+    for (const ChatOptionDeclaration & declared : chat_option_declarations()) {
+        into.push_back({{"name", declared.name},
+                        {"scope", "request"},
+                        {"type", declared.type},
+                        {"default", defaults[declared.name]},
+                        {"choices", declared.choices},
+                        {"localOnly", declared.local_only},
+                        {"help", declared.help}});
+    }
+}
+
 } // namespace
 
 std::string describe() {
@@ -47,6 +61,7 @@ std::string describe() {
     add_options(options, "request", generation_option_declarations());
     add_options(options, "embed", embed_option_declarations());
     add_options(options, "tokenize", tokenize_option_declarations());
+    add_chat_options(options);
     json errors = json::array();
     for (const ErrorDeclaration & declared : error_declarations()) {
         errors.push_back({{"code", declared.name}, {"help", declared.help}});

@@ -191,6 +191,36 @@ struct Writer {
         return done_json(event.id, {{"ops", std::move(ops)}});
     }
 
+    json operator()(const MetricsEvent & event) const {
+        const EngineMetrics &    metrics   = event.metrics;
+        const PrefixStoreStats & snapshots = metrics.snapshots;
+        return done_json(event.id, {{"accepted", metrics.accepted},
+                                    {"finished", metrics.finished},
+                                    {"cancelled", metrics.cancelled},
+                                    {"failed", metrics.failed},
+                                    {"waiting", metrics.waiting},
+                                    {"running", metrics.running},
+                                    {"steps", metrics.steps},
+                                    {"busyMs", rounded(metrics.busy_ms)},
+                                    {"prefillTokens", metrics.prefill_tokens},
+                                    {"decodeTokens", metrics.decode_tokens},
+                                    {"cachedTokens", metrics.cached_tokens},
+                                    {"draftedTokens", metrics.drafted_tokens},
+                                    {"acceptedDrafts", metrics.accepted_drafts},
+                                    {"shiftedTokens", metrics.slid_tokens},
+                                    {"snapshots",
+                                     {{"entries", snapshots.entries},
+                                      {"memoryBytes", snapshots.memory_bytes},
+                                      {"diskEntries", snapshots.disk_entries},
+                                      {"diskBytes", snapshots.disk_bytes},
+                                      {"hits", snapshots.hits},
+                                      {"diskHits", snapshots.disk_hits},
+                                      {"misses", snapshots.misses},
+                                      {"evictions", snapshots.evictions},
+                                      {"rejectedFiles", snapshots.rejected_files},
+                                      {"diskProblem", snapshots.disk_problem}}}});
+    }
+
     json operator()(const FailedEvent & event) const {
         return {{"type", "failed"}, {"id", event.id}, {"error", error_json(event.error)}};
     }
@@ -202,11 +232,13 @@ struct Writer {
 
 } // namespace
 
-std::string write_events(const EventQueue & events, int64_t threads) {
+std::string write_events(const EventQueue & events, int64_t threads, ChatRequests & chats) {
     json array = json::array();
     for (const Event & event : events) {
-        array.push_back(std::visit(Writer{threads}, event));
-        add_logprobs(array.back(), event);
+        json written = std::visit(Writer{threads}, event);
+        add_logprobs(written, event);
+        add_chat(array, written, event, chats);
+        array.push_back(std::move(written));
     }
     return array.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -8,6 +8,7 @@
 #include "abi/events_json.h"
 #include "abi/requests_json.h"
 #include "chat/chat_template.h"
+#include "chat/schema_check.h"
 #include "engine/abort_guard.h"
 #include "engine/engine.h"
 
@@ -18,7 +19,8 @@ using namespace headrace;
 
 struct hr_engine {
     Engine                      engine{host_facts()};
-    std::optional<ChatTemplate> chat; // made when the first chat asks for it
+    std::optional<ChatTemplate> chat;  // made when the first chat asks for it
+    ChatRequests                chats; // what events need to know of requests in progress
     std::string                 written;
     int64_t                     threads = 0;
     enum { empty, ready, failed } state = empty;
@@ -63,13 +65,26 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     Submission submission;
     submission.id      = id;
     submission.options = std::move(command.options);
+    ChatRequest chat;
     if (command.operation == Operation::query) {
         submission.prompt = std::move(command.prompt);
-        return submission;
+        if (command.chat.response_format.type != ResponseFormat::text) {
+            submission.grammar.text = schema_grammar(command.chat.response_format.schema);
+        }
+    } else {
+        const ChatTemplate & layout   = chat_template(handle);
+        RenderedChat         rendered = layout.render(command.messages, command.chat);
+        submission.prompt             = std::move(rendered.prompt);
+        submission.grammar            = std::move(rendered.grammar);
+        submission.preserved_tokens   = std::move(rendered.preserved_tokens);
+        submission.stops              = std::move(rendered.stop);
+        submission.turn_end           = layout.turn_end();
+        if (rendered.reply) {
+            chat.reply.emplace(std::move(rendered.reply));
+        }
     }
-    const ChatTemplate & chat = chat_template(handle);
-    submission.prompt         = chat.render(command.messages);
-    submission.turn_end       = chat.turn_end();
+    chat.options     = std::move(command.chat);
+    handle.chats[id] = std::move(chat);
     return submission;
 }
 
@@ -85,8 +100,9 @@ void generate(hr_engine & handle, SubmitCommand command, RequestId id) {
 
 void count_tokens(hr_engine & handle, const SubmitCommand & command, RequestId id) {
     const bool of_chat = !command.messages.empty();
-    handle.engine.count_tokens(id, of_chat ? chat_template(handle).render(command.messages) : command.text,
-                               command.tokenize_options);
+    handle.engine.count_tokens(
+        id, of_chat ? chat_template(handle).render(command.messages, command.chat).prompt : command.text,
+        command.tokenize_options);
 }
 
 void submit(hr_engine & handle, SubmitCommand command, RequestId id) {
@@ -100,9 +116,11 @@ void submit(hr_engine & handle, SubmitCommand command, RequestId id) {
         case Operation::tokenize: engine.tokenize(id, command.text, command.tokenize_options); break;
         case Operation::detokenize: engine.detokenize(id, command.token_ids); break;
         case Operation::audit: engine.audit(id); break;
+        case Operation::metrics: engine.events().push_back(MetricsEvent{id, engine.metrics()}); break;
         case Operation::count_tokens: count_tokens(handle, command, id); break;
         case Operation::apply_template:
-            engine.events().push_back(RenderedEvent{id, chat_template(handle).render(command.messages)});
+            engine.events().push_back(
+                RenderedEvent{id, chat_template(handle).render(command.messages, command.chat).prompt});
             break;
     }
 }
@@ -206,7 +224,7 @@ const char * hr_engine_events(hr_engine * handle, size_t * length) {
         R"([{"type":"engine_failed","error":{"code":"out_of_memory","message":"there is not enough memory","detail":{}}}])";
     try {
         EventQueue & events = handle->engine.events();
-        handle->written     = write_events(events, handle->threads);
+        handle->written     = write_events(events, handle->threads, handle->chats);
         events.clear();
     } catch (...) {
         handle->speechless = true;

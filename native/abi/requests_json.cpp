@@ -1,6 +1,7 @@
 // The parsing behind requests_json.h.
 #include "abi/requests_json.h"
 
+#include "abi/chat_options_json.h"
 #include "abi/json_fields.h"
 #include "abi/messages_json.h"
 #include "abi/options_json.h"
@@ -29,16 +30,45 @@ Operation read_operation(const json & command) {
     throw Error(ErrorCode::unsupported_operation, "this engine cannot " + brief(name));
 }
 
-void read_query(const json & command, SubmitCommand & submit) {
-    allow_only("the command", command, {"id", "operation", "options", "prompt"});
-    submit.prompt  = read_string(command, "prompt");
-    submit.options = read_generation_options(command.value("options", json()));
+// A query has no template: nothing to show tools with, nor to tell reasoning by.
+void refuse_for_query(const json & options) {
+    for (const ChatOptionDeclaration & declared : chat_option_declarations()) {
+        const bool refused = std::string_view(declared.name) != "responseFormat";
+        if (refused && options.is_object() && options.contains(declared.name)) {
+            throw Error(ErrorCode::invalid_option,
+                        std::string(declared.name) + " is an option of chat, not of query",
+                        {{"option", declared.name}});
+        }
+    }
 }
 
-void read_chat(const json & command, SubmitCommand & submit) {
+// Both say what the answer must look like.
+void refuse_two_grammars(const json & options, const ChatOptions & chat) {
+    const bool grammar = options.is_object() && options.contains("grammar") && options["grammar"] != "";
+    if (grammar && (!chat.tools.empty() || chat.response_format.type != ResponseFormat::text)) {
+        malformed("grammar excludes tools and responseFormat, which bring a grammar of their own");
+    }
+}
+
+// text: of the whole command; what is a schema in it keeps the order of its properties.
+void read_options(json options, std::string_view text, SubmitCommand & submit) {
+    submit.chat = take_chat_options(options, text);
+    refuse_two_grammars(options, submit.chat);
+    submit.options = read_generation_options(options);
+}
+
+void read_query(const json & command, std::string_view text, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "prompt"});
+    submit.prompt      = read_string(command, "prompt");
+    const json options = command.value("options", json());
+    refuse_for_query(options);
+    read_options(options, text, submit);
+}
+
+void read_chat(const json & command, std::string_view text, SubmitCommand & submit) {
     allow_only("the command", command, {"id", "operation", "options", "messages"});
     submit.messages = read_messages(command);
-    submit.options  = read_generation_options(command.value("options", json()));
+    read_options(command.value("options", json()), text, submit);
 }
 
 void read_embed(const json & command, SubmitCommand & submit) {
@@ -126,16 +156,17 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
     SubmitCommand submit;
     submit.operation = read_operation(command);
     switch (submit.operation) {
-        case Operation::query: read_query(command, submit); break;
+        case Operation::query: read_query(command, text, submit); break;
         case Operation::chat:
-        case Operation::apply_template: read_chat(command, submit); break;
+        case Operation::apply_template: read_chat(command, text, submit); break;
         case Operation::embed: read_embed(command, submit); break;
         case Operation::tokenize: read_tokenize(command, submit); break;
         case Operation::detokenize: read_detokenize(command, submit); break;
+        case Operation::metrics:
         case Operation::audit: allow_only("the command", command, {"id", "operation"}); break;
         case Operation::count_tokens:
             if (command.contains("messages")) {
-                read_chat(command, submit);
+                read_chat(command, text, submit);
             } else {
                 read_tokenize(command, submit);
             }

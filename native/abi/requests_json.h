@@ -17,16 +17,27 @@ struct LoadCommand {
     LoadOptions options;
 };
 
-enum class Operation { query, chat, embed, tokenize, detokenize, count_tokens, apply_template, audit };
+enum class Operation {
+    query,
+    chat,
+    embed,
+    tokenize,
+    detokenize,
+    count_tokens,
+    apply_template,
+    audit,
+    metrics
+};
 
-constexpr const char * OPERATION_NAMES[] = {"query",      "chat",        "embed",         "tokenize",
-                                            "detokenize", "countTokens", "applyTemplate", "audit"};
+constexpr const char * OPERATION_NAMES[] = {"query",       "chat",          "embed", "tokenize", "detokenize",
+                                            "countTokens", "applyTemplate", "audit", "metrics"};
 
 struct SubmitCommand {
     Operation                operation = Operation::query;
     std::string              prompt;   // of a query
     std::vector<ChatMessage> messages; // of a chat and of what is asked about one
     GenerationOptions        options;  // of both
+    ChatOptions              chat;     // of a chat; of a query: its response format alone
     std::vector<std::string> inputs;   // of an embed
     EmbedOptions             embed_options;
     std::string              text;      // of tokenize; of countTokens, unless it has messages

@@ -68,6 +68,9 @@ class Vocabulary {
     // The text of a token, as raw bytes; empty for control tokens.
     virtual std::string piece(Token token) const = 0;
 
+    // The text of a token, that of a control token included.
+    virtual std::string special_piece(Token token) const { return piece(token); }
+
     // Whether the model ends its text with this token.
     virtual bool is_end(Token token) const = 0;
 

@@ -184,9 +184,11 @@ static int64_t new_seed() {
 
 Request Engine::prepare(Submission & submission) const {
     Request request;
-    request.id      = submission.id;
-    request.prompt  = model_->tokenize(submission.prompt);
-    request.options = std::move(submission.options);
+    request.id               = submission.id;
+    request.prompt           = model_->tokenize(submission.prompt);
+    request.options          = std::move(submission.options);
+    request.grammar          = std::move(submission.grammar);
+    request.preserved_tokens = std::move(submission.preserved_tokens);
     if (request.options.seed < 0) {
         request.options.seed = new_seed();
     }
@@ -194,12 +196,20 @@ Request Engine::prepare(Submission & submission) const {
         throw Error(ErrorCode::invalid_request, "the prompt is empty");
     }
     if (!submission.turn_end.empty()) {
-        request.stop_tokens = model_->find_tokens(submission.turn_end);
+        submission.stops.push_back(submission.turn_end);
     }
+    // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
+    std::erase_if(submission.stops, [&](const std::string & stop) {
+        const std::vector<Token> tokens = model_->find_tokens(stop);
+        request.stop_tokens.insert(request.stop_tokens.end(), tokens.begin(), tokens.end());
+        return !tokens.empty();
+    });
     fit(request);
     find_adapters(request);
     request.health_watch = health_watch_;
-    request.grammar.text = request.options.grammar;
+    if (!request.options.grammar.empty()) {
+        request.grammar.text = request.options.grammar;
+    }
     check_sampling(request, *model_);
     return request;
 }
@@ -253,10 +263,7 @@ void Engine::submit(Submission submission) {
     scheduler_->check_room();
     Request request = prepare(submission);
     events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
-    // Where the vocabulary has the marker as a token, the same letters in the text are only letters.
-    if (!submission.turn_end.empty() && request.stop_tokens.empty()) {
-        request.options.stop.push_back(submission.turn_end);
-    }
+    request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
     scheduler_->submit(std::move(request));
 }
 
@@ -369,6 +376,15 @@ void Engine::cancel(RequestId id) {
 
 size_t Engine::unfinished() const {
     return (scheduler_ ? scheduler_->unfinished() : 0) + embedder_->unfinished();
+}
+
+EngineMetrics Engine::metrics() const {
+    EngineMetrics metrics;
+    if (scheduler_) {
+        metrics           = scheduler_->metrics();
+        metrics.snapshots = store_->stats();
+    }
+    return metrics;
 }
 
 size_t Engine::tick(double budget_ms) {

@@ -39,10 +39,13 @@ struct ModelFiles {
 
 // A request whose prompt is plain text.
 struct Submission {
-    RequestId         id = 0;
-    std::string       prompt;
-    GenerationOptions options;
-    std::string       turn_end; // the text that ends a turn in the model's chat template; may be empty
+    RequestId                id = 0;
+    std::string              prompt;
+    GenerationOptions        options;
+    Grammar                  grammar          = {};
+    std::vector<Token>       preserved_tokens = {};
+    std::vector<std::string> stops = {}; // end the text like those of the options; of the chat template
+    std::string              turn_end; // the text that ends a turn in the model's chat template; may be empty
 };
 
 // A request for the vectors of texts.
@@ -88,7 +91,7 @@ class Engine {
     void fail(const Error & error);
 
     const Model & model() const { return *model_; }
-    EngineMetrics metrics() const { return scheduler_ ? scheduler_->metrics() : EngineMetrics{}; }
+    EngineMetrics metrics() const;
     EventQueue &  events() { return events_; }
 
   private:

@@ -92,6 +92,11 @@ struct AuditEvent {
     std::vector<AuditedOp> ops;
 };
 
+struct MetricsEvent {
+    RequestId     id = 0;
+    EngineMetrics metrics;
+};
+
 struct FailedEvent {
     RequestId id = 0;
     Error     error;
@@ -101,9 +106,9 @@ struct EngineFailedEvent {
     Error error;
 };
 
-using Event =
-    std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, EmbeddedEvent, TokenizedEvent,
-                 DetokenizedEvent, CountedEvent, RenderedEvent, AuditEvent, FailedEvent, EngineFailedEvent>;
+using Event = std::variant<ReadyEvent, AcceptedEvent, TokensEvent, DoneEvent, EmbeddedEvent, TokenizedEvent,
+                           DetokenizedEvent, CountedEvent, RenderedEvent, AuditEvent, MetricsEvent,
+                           FailedEvent, EngineFailedEvent>;
 using EventQueue = std::vector<Event>;
 
 } // namespace headrace

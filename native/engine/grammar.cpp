@@ -48,6 +48,9 @@ GrammarMatcher::GrammarMatcher(const Grammar & grammar, const llama_vocab * voca
             names_tokens_ |= element.type == LLAMA_GRETYPE_TOKEN || element.type == LLAMA_GRETYPE_TOKEN_NOT;
         }
     }
+    for (const Token token : grammar.prefill) {
+        accept(token);
+    }
 }
 
 bool GrammarMatcher::may_end() const {

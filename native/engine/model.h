@@ -29,6 +29,7 @@ class Model : public Vocabulary {
 
     size_t      size() const override;
     std::string piece(Token token) const override;
+    std::string special_piece(Token token) const override;
     bool        is_end(Token token) const override;
 
     const llama_vocab * llama() const override { return vocabulary_; }

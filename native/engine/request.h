@@ -15,9 +15,9 @@ namespace headrace {
 using Token     = int32_t;
 using RequestId = uint64_t;
 
-enum class FinishReason { stop, length, cancelled };
+enum class FinishReason { stop, length, cancelled, tool_calls };
 
-constexpr const char * FINISH_REASON_NAMES[] = {"stop", "length", "cancelled"};
+constexpr const char * FINISH_REASON_NAMES[] = {"stop", "length", "cancelled", "tool_calls"};
 
 // Moments in milliseconds of the engine's clock; negative: not yet.
 struct RequestTimes {
@@ -35,6 +35,7 @@ struct Grammar {
     bool                     lazy = false;
     std::vector<std::string> trigger_patterns; // regular expressions over the answer so far
     std::vector<Token>       trigger_tokens;
+    std::vector<Token> prefill; // the end of the prompt, where the grammar begins before the answer does
 };
 
 // How much of the logits is looked at: see logit_watch.h.

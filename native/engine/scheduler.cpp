@@ -306,10 +306,13 @@ void Scheduler::take_token(size_t index, Token token) {
     }
 
     const auto & stops = request.stop_tokens;
+    const auto & kept  = request.preserved_tokens;
+    const bool   text  = std::find(kept.begin(), kept.end(), token) != kept.end();
     const bool   full  = slot.computed >= decoder_.context_size() && request.options.overflow != "shift";
     if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
         finish(index, FinishReason::stop);
-    } else if (slot.text->push(vocabulary_.piece(token)) || slot.sampler->ended()) {
+    } else if (slot.text->push(text ? vocabulary_.special_piece(token) : vocabulary_.piece(token)) ||
+               slot.sampler->ended()) {
         finish(index, FinishReason::stop);
     } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) || full) {
         finish(index, FinishReason::length);

@@ -146,3 +146,24 @@ def test_what_the_build_generated_is_of_this_engine(workspace: Workspace, librar
     if not generated.is_file():
         pytest.skip(f"{generated} is not there: python3 -m build_tools codegen")
     assert json.loads(generated.read_text()) == describe(library_path)
+
+
+def test_a_record_brings_its_declaration() -> None:
+    table: Declarations = {
+        "options": [
+            option("tools", "request", "Tool[]", []),
+            option("toolChoice", "request", "ToolChoice", "auto"),
+        ],
+        "errors": [{"code": "internal", "help": "a fault"}],
+        "operations": ["chat"],
+        "finishReasons": ["stop"],
+    }
+    text = typescript(table)
+    assert "tools?: Tool[];" in text
+    assert "toolChoice?: ToolChoice;" in text
+    assert text.index("export interface Tool ") < text.index("export interface GenerationOptions")
+    assert "ResponseFormat" not in text
+    names: dict[str, object] = {}
+    exec(compile(python(table), "declarations.py", "exec"), names)
+    assert {"Tool", "ToolChoice", "GenerationOptions"} <= names.keys()
+    assert "ResponseFormat" not in names

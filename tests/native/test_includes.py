@@ -17,7 +17,7 @@ MAY_INCLUDE = {
     "engine": {"engine"},
     "chat": {"chat", "engine"},
     "abi": {"abi", "chat", "engine", "include"},
-    "tests": {"tests", "engine"},
+    "tests": {"tests", "engine", "chat"},
 }
 
 

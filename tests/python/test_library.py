@@ -14,9 +14,9 @@ def test_describe_names_what_the_wire_format_promises(library_path: Path) -> Non
     declarations = describe(library_path)
     assert declarations["abiVersion"] == library.ABI_VERSION
     assert declarations["build"]["host"] == "native"
-    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate", "audit"}
+    questions = {"tokenize", "detokenize", "countTokens", "applyTemplate", "audit", "metrics"}
     assert set(declarations["operations"]) == {"query", "chat", "embed"} | questions
-    assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled"}
+    assert set(declarations["finishReasons"]) == {"stop", "length", "cancelled", "tool_calls"}
     for option in declarations["options"]:
         assert option["scope"] in ("load", "request", "embed", "tokenize")
         assert option["help"], option["name"]

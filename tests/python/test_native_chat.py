@@ -1,0 +1,514 @@
+"""Tools, reasoning and structured answers of a chat, through headrace/native.py.
+
+The models are parrots (tests/gguf_builder.py) that say a scripted text under the chat templates of known
+families, which lie in llama.cpp's source tree. Which schemas are refused is tested in
+native/tests/schema_check_test.cpp.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from build_tools.workspace import Workspace
+from headrace.errors import HeadraceError
+from headrace.native import Engine
+from headrace.run import Run
+from headrace.wire import Message, Result, TokenBatch, ToolCall
+from tests.gguf_builder import CONTROL, Gguf, parrot, read_gguf
+from tests.python.conftest import OpenEngine
+
+ASK: list[Message] = [{"role": "user", "content": "How is the weather?"}]
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+CLOCK: dict[str, Any] = {"type": "function", "function": {"name": "clock", "description": "The time."}}
+PARIS = {"city": "Paris, naïve 😀"}
+TEMPLATES = "models/templates"
+
+# family: (template, what a model of it writes to call get_weather, markers that are control tokens)
+HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris, naïve 😀"}}\n</tool_call>'
+FAMILIES: dict[str, tuple[str, str, Sequence[str]]] = {
+    "hermes": ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", HERMES_CALL, ()),
+    "qwen2.5": ("Qwen-Qwen2.5-7B-Instruct", HERMES_CALL, ("<tool_call>", "</tool_call>")),
+    "qwen3": ("Qwen-Qwen3-0.6B", HERMES_CALL, ("<tool_call>", "</tool_call>", "<think>", "</think>")),
+    "qwen3-coder": (
+        "Qwen3-Coder",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis, naïve 😀\n</parameter>\n"
+        "</function>\n</tool_call>",
+        ("<tool_call>", "</tool_call>"),
+    ),
+    "llama3.1": (
+        "meta-llama-Llama-3.1-8B-Instruct",
+        '{"name": "get_weather", "parameters": {"city": "Paris, naïve 😀"}}',
+        (),
+    ),
+    "mistral": (
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris, naïve 😀"}, "id": "123456789"}]',
+        ("[TOOL_CALLS]",),
+    ),
+    "granite": ("ibm-granite-granite-4.0", HERMES_CALL, ("<tool_call>", "</tool_call>")),
+    "gemma4": (
+        "google-gemma-4-31B-it",
+        '<|tool_call>call:get_weather{city:<|"|>Paris, naïve 😀<|"|>}<tool_call|>',
+        ("<|tool_call>", "<tool_call|>"),
+    ),
+    "gpt-oss": (
+        "openai-gpt-oss-120b",
+        "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+        '{"city": "Paris, naïve 😀"}',
+        ("<|channel|>", "<|constrain|>", "<|message|>"),
+    ),
+}
+
+OpenScript = Callable[..., Engine]
+
+
+@pytest.fixture
+def template(workspace: Workspace) -> Callable[[str], str]:
+    """The text of a template by its file's name."""
+
+    def read(name: str) -> str:
+        path = workspace.llama / TEMPLATES / f"{name}.jinja"
+        if not path.exists():
+            pytest.skip(f"{path} is not there: python3 -m build_tools native")
+        return path.read_text(encoding="utf-8")
+
+    return read
+
+
+@pytest.fixture
+def open_script(open_engine: OpenEngine, template: Callable[[str], str]) -> OpenScript:
+    """Opens a model that says `text` under a template, `size` bytes a token and `markers` one each."""
+
+    def open_script(
+        name: str, text: str, markers: Sequence[str] = (), size: int = 3, slots: int = 1
+    ) -> Engine:
+        return open_engine(scripted(text, template(name), markers, size), context_size=4096, slots=slots)
+
+    return open_script
+
+
+def scripted(text: str, template: str, markers: Sequence[str] = (), size: int = 3) -> Gguf:
+    cycle = pieces(text, markers, size)
+    gguf = parrot(cycle, template=template, ends=True)
+    tokens = gguf.metadata["tokenizer.ggml.tokens"].data
+    for marker in markers:
+        if marker in tokens:
+            gguf.metadata["tokenizer.ggml.token_type"].data[tokens.index(marker)] = CONTROL
+    return gguf
+
+
+def pieces(text: str, markers: Sequence[str], size: int) -> list[bytes]:
+    """The text in pieces that all differ and are longer than a byte, every marker a piece of its own.
+
+    A marker that comes twice is one only the first time.
+    """
+    rest, cycle = text.encode(), list[bytes]()
+    ends = [marker.encode() for marker in markers]
+    while rest:
+        marker = next((end for end in ends if rest.startswith(end) and end not in cycle), None)
+        length = len(marker) if marker else size
+        if not marker:
+            cut = min(
+                (at for end in ends if end not in cycle and (at := rest.find(end)) > 0), default=len(rest)
+            )
+            while length < cut and (rest[:length] in cycle or cut - length == 1):
+                length += 1
+            length = min(length, cut)
+        cycle.append(rest[:length])
+        rest = rest[length:]
+    assert all(len(piece) > 1 for piece in cycle), cycle
+    assert len(set(cycle)) == len(cycle), cycle
+    return cycle
+
+
+def follow(run: Run) -> tuple[list[TokenBatch], Result]:
+    return list(run), run.result()
+
+
+def calls_of(result: Result) -> tuple[ToolCall, ...]:
+    assert result.tool_calls is not None
+    return result.tool_calls
+
+
+def joined_calls(batches: Sequence[TokenBatch]) -> tuple[ToolCall, ...]:
+    """The calls that the deltas add up to, with checks that each begins with its id and name."""
+    calls: list[ToolCall] = []
+    for delta in (delta for batch in batches for delta in batch.tool_calls or ()):
+        if delta.index == len(calls):
+            assert delta.id
+            assert delta.name
+            calls.append(ToolCall(delta.id, delta.name, ""))
+        else:
+            assert (delta.index, delta.id, delta.name) == (len(calls) - 1, None, None)
+        calls[-1] = replace(calls[-1], arguments=calls[-1].arguments + delta.arguments)
+    return tuple(calls)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_tool_call_is_streamed_as_deltas(open_script: OpenScript, family: str, choice: str) -> None:
+    name, text, markers = FAMILIES[family]
+    engine = open_script(name, text, markers)
+    options = {"temperature": 0, "tools": [WEATHER, CLOCK], "tool_choice": choice}
+    batches, result = follow(engine.chat(ASK, options))
+    assert result.finish_reason == "tool_calls", result
+    assert [call.name for call in calls_of(result)] == ["get_weather"]
+    assert json.loads(calls_of(result)[0].arguments) == PARIS
+    assert result.text.strip() == ""
+    assert "".join(batch.text for batch in batches) == result.text
+    assert joined_calls(batches) == calls_of(result)
+    assert sum(len(batch.token_ids) for batch in batches) == len(result.token_ids)
+
+
+def test_the_deltas_add_up_to_the_same_whatever_the_tokens(open_script: OpenScript) -> None:
+    script = f"Let me look.\n{HERMES_CALL}"
+    told: set[tuple[str, ...]] = set()
+    for size in (2, 5, 50):
+        engine = open_script("Qwen-Qwen2.5-7B-Instruct", script, size=size)
+        batches, result = follow(engine.chat(ASK, {"temperature": 0, "tools": [WEATHER]}))
+        assert joined_calls(batches) == calls_of(result)
+        assert "".join(batch.text for batch in batches) == result.text
+        (call,) = calls_of(result)
+        told.add((result.text, call.name, call.arguments))
+        engine.close()
+    assert len(told) == 1
+    assert next(iter(told))[0].strip() == "Let me look."
+
+
+def test_two_calls_in_one_answer(open_script: OpenScript) -> None:
+    script = f'{HERMES_CALL}\n<tool_call>\n{{"name": "clock", "arguments": {{}}}}\n</tool_call>'
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", script, size=6)
+    batches, result = follow(engine.chat(ASK, {"temperature": 0, "tools": [WEATHER, CLOCK]}))
+    assert [call.name for call in calls_of(result)] == ["get_weather", "clock"]
+    assert json.loads(calls_of(result)[1].arguments) == {}
+    assert joined_calls(batches) == calls_of(result)
+    assert len({call.id for call in calls_of(result)}) == 2
+
+
+def test_ids_are_unique_and_fit_every_template(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", HERMES_CALL, size=8)
+    runs = [engine.chat(ASK, {"temperature": 0, "tools": [WEATHER]}) for _ in range(4)]
+    ids = [calls_of(run.result())[0].id for run in runs]
+    assert len(set(ids)) == 4
+    assert all(len(each) == 9 and each.isalnum() for each in ids)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa',
+        "<tool_call>",
+        "Let me look.\n<tool_call>",
+        "Plain text, no call.",
+    ],
+)
+def test_what_is_no_call_is_text(open_script: OpenScript, script: str) -> None:
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", script)
+    run = engine.chat(ASK, {"temperature": 0, "tools": [WEATHER], "max_tokens": len(pieces(script, (), 3))})
+    batches, result = follow(run)
+    assert result.tool_calls == ()
+    assert result.finish_reason != "tool_calls"
+    assert result.text.strip() == script.strip()
+    assert "".join(batch.text for batch in batches) == result.text
+
+
+def test_a_call_before_a_broken_one_is_kept(open_script: OpenScript) -> None:
+    script = f'{HERMES_CALL}\n<tool_call>\n{{"name": "clock", "argum'
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", script, size=6)
+    options = {"temperature": 0, "tools": [WEATHER, CLOCK], "max_tokens": len(pieces(script, (), 6))}
+    _, result = follow(engine.chat(ASK, options))
+    assert [call.name for call in calls_of(result)] == ["get_weather"]
+    assert result.text.strip() == '<tool_call>\n{"name": "clock", "argum'
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("Qwen-Qwen3-0.6B", "<think>\nIt rains.\n</think>\n\nTake an umbrella."),
+        ("Qwen-QwQ-32B", "It rains.\n</think>\n\nTake an umbrella."),
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "It rains.\n</think>\n\nTake an umbrella."),
+        (
+            "openai-gpt-oss-120b",
+            "<|channel|>analysis<|message|>It rains.<|end|><|start|>assistant"
+            "<|channel|>final<|message|>Take an umbrella.",
+        ),
+    ],
+)
+def test_reasoning_is_told_apart(open_script: OpenScript, name: str, script: str) -> None:
+    engine = open_script(name, script)
+    batches, result = follow(engine.chat(ASK, {"temperature": 0}))
+    assert (result.reasoning or "").strip() == "It rains."
+    assert result.text == "Take an umbrella."
+    assert "".join(batch.reasoning or "" for batch in batches) == result.reasoning
+    assert "".join(batch.text for batch in batches) == result.text
+    assert result.tool_calls == ()
+
+
+def test_reasoning_before_a_call(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen3-0.6B", f"<think>\nIt rains.\n</think>\n\n{HERMES_CALL}", size=5)
+    _, result = follow(engine.chat(ASK, {"temperature": 0, "tools": [WEATHER]}))
+    assert (result.reasoning or "").strip() == "It rains."
+    assert json.loads(calls_of(result)[0].arguments) == PARIS
+
+
+def test_reasoning_may_stay_in_the_text(open_script: OpenScript) -> None:
+    script = "<think>\nIt rains.\n</think>\n\nTake an umbrella."
+    engine = open_script("Qwen-Qwen3-0.6B", script)
+    result = engine.chat(ASK, {"temperature": 0, "reasoning": "text"}).result()
+    assert result.text == script
+    assert "reasoning" not in result.record
+
+
+def test_reasoning_off_asks_the_template(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen3-0.6B", "Take an umbrella.")
+    run = engine.chat(ASK, {"temperature": 0, "reasoning": "off"})
+    assert run.prompt_tokens > engine.chat(ASK).prompt_tokens, "the template adds an empty thought"
+    assert run.result().text == "Take an umbrella."
+
+
+def test_a_plain_chat_is_not_parsed(engine: Engine) -> None:
+    result = engine.chat([{"role": "user", "content": "Hello!"}], {"temperature": 0}).result()
+    assert "toolCalls" not in result.record
+    assert "reasoning" not in result.record
+
+
+def test_tools_under_a_template_without_a_place_for_them(engine: Engine) -> None:
+    with pytest.raises(HeadraceError, match="get_weather") as caught:
+        engine.chat(ASK, {"tools": [WEATHER]})
+    assert caught.value.code == "template_rejected"
+    assert engine.chat(ASK).result().token_ids
+
+
+def test_tool_choice(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", HERMES_CALL, size=8)
+    prompt = [engine.chat(ASK, {"tools": tools}).prompt_tokens for tools in ([], [CLOCK], [CLOCK, WEATHER])]
+    assert all(less < more for less, more in pairwise(prompt))
+    none = engine.chat(ASK, {"temperature": 0, "tools": [CLOCK, WEATHER], "tool_choice": "none"})
+    assert none.prompt_tokens == prompt[2]
+    assert none.result().text == HERMES_CALL
+    one = {"type": "function", "function": {"name": "clock"}}
+    assert engine.chat(ASK, {"tools": [CLOCK, WEATHER], "tool_choice": one}).prompt_tokens == prompt[1]
+
+
+CALL: dict[str, Any] = {
+    "id": "abcdefghi",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+}
+AFTER_A_CALL: list[Message] = [
+    *ASK,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "rain", "tool_call_id": "abcdefghi", "name": "get_weather"},
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_turn_after_a_tool_s_result(open_script: OpenScript, family: str) -> None:
+    name, *_ = FAMILIES[family]
+    engine = open_script(name, "It rains.")
+    options = {"temperature": 0, "tools": [WEATHER]}
+    run = engine.chat(AFTER_A_CALL, options)
+    assert run.prompt_tokens > engine.chat(ASK, options).prompt_tokens
+    assert run.result().text == "It rains."
+    # Case G9: a structured answer in that turn.
+    schema = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+    structured = engine.chat(AFTER_A_CALL, {**options, "tool_choice": "none", "response_format": schema})
+    assert structured.options["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_two_grammars_exclude_each_other(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen3-0.6B", "It rains.")
+    json_object = {"type": "json_object"}
+    for options in (
+        {"tools": [WEATHER], "response_format": json_object},
+        {"reasoning": "text", "response_format": json_object},
+        {"grammar": 'root ::= "a"', "response_format": json_object},
+        {"grammar": 'root ::= "a"', "tools": [WEATHER]},
+    ):
+        with pytest.raises(HeadraceError) as caught:
+            engine.chat(ASK, options)
+        assert caught.value.code == "invalid_request", options
+    assert engine.chat(ASK, {"temperature": 0}).result().text == "It rains."
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"tools": {}}, "tools"),
+        ({"tools": [7]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [{**WEATHER, "extra": 1}]}, "tools[0]"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a", "x": 1}}]}, "tools[0].function"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "description": 1}}]},
+            "tools[0].function.description",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]},
+            "tools[0].function.parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "strict": 1}}]},
+            "tools[0].function.strict",
+        ),
+        ({"tools": [CLOCK, CLOCK]}, "tools[1].function.name"),
+        ({"tools": [CLOCK] * 129}, "tools"),
+        ({"tool_choice": "maybe"}, "toolChoice"),
+        ({"tool_choice": "required"}, "toolChoice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "clock"}}}, "toolChoice"),
+        ({"tool_choice": {"type": "function"}}, "toolChoice"),
+        ({"parallel_tool_calls": 1}, "parallelToolCalls"),
+        ({"reasoning": "loud"}, "reasoning"),
+        ({"reasoning": None}, "reasoning"),
+        ({"response_format": "json"}, "responseFormat"),
+        ({"response_format": {"type": "xml"}}, "responseFormat"),
+        ({"response_format": {"type": "json_object", "schema": {}}}, "responseFormat"),
+        ({"response_format": {"type": "json_schema"}}, "responseFormat.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {}}},
+            "responseFormat.json_schema.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": "yes"}}},
+            "responseFormat.json_schema.strict",
+        ),
+    ],
+)
+def test_a_wrong_chat_option_is_refused_with_its_place(
+    engine: Engine, options: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        engine.chat(ASK, options)
+    assert caught.value.code == "invalid_option"
+    assert caught.value.message.startswith(place)
+    assert caught.value.detail["option"] == place.split(".")[0].split("[")[0]
+
+
+@pytest.mark.parametrize("option", ["tools", "tool_choice", "parallel_tool_calls", "reasoning"])
+def test_a_query_has_no_chat_options(engine: Engine, option: str) -> None:
+    with pytest.raises(HeadraceError, match="chat") as caught:
+        engine.query("1, 2,", {option: []})
+    assert caught.value.code == "invalid_option"
+
+
+def format_of(schema: object) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+
+
+def deep(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "named"),
+    [
+        ({"type": "string", "pattern": "^(a$"}, "grammar_invalid", "#/pattern"),
+        ({"type": "string", "pattern": "[a-z]+"}, "grammar_invalid", "#/pattern"),
+        ({"properties": {"a": {"not": {}}}}, "grammar_invalid", "#/properties/a/not"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "grammar_invalid", "#/$defs/a/$ref"),
+        (deep(40), "grammar_invalid", "nested deeper"),
+        (deep(400), "invalid_option", "nested deeper"),
+        ({"enum": ["x" * 70_000]}, "invalid_option", "65536"),
+    ],
+)
+def test_a_schema_that_cannot_be_enforced_is_refused(
+    engine: Engine, schema: dict[str, Any], code: str, named: str
+) -> None:
+    for ask in (engine.chat, engine.query):
+        with pytest.raises(HeadraceError) as caught:
+            ask(ASK if ask == engine.chat else "{", format_of(schema))  # type: ignore[arg-type]
+        assert caught.value.code == code
+        assert named in caught.value.message
+    assert engine.chat(ASK).result().token_ids
+
+
+def test_a_strict_tool_s_schema_is_checked(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", "It rains.")
+    function = {"name": "mail", "parameters": {"properties": {"to": {"type": "string", "format": "email"}}}}
+    loose = {"type": "function", "function": function}
+    assert engine.chat(ASK, {"temperature": 0, "tools": [loose]}).result().text == "It rains."
+    with pytest.raises(HeadraceError, match=r"mail.*#/properties/to/format") as caught:
+        engine.chat(ASK, {"tools": [{"type": "function", "function": {**function, "strict": True}}]})
+    assert caught.value.code == "grammar_invalid"
+    with pytest.raises(HeadraceError, match="ref") as caught:
+        engine.chat(
+            ASK, {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"$ref": "x"}}}]}
+        )
+    assert caught.value.code == "grammar_invalid"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "content": "rain"},
+        {"role": "tool", "content": "rain", "tool_call_id": 7},
+        {"role": "user", "content": "x", "tool_calls": [CALL]},
+        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": None, "tool_calls": {}},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{**CALL, "x": 1}]},
+        {"role": "assistant", "content": None, "tool_calls": [{**CALL, "function": {"name": "a"}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{**CALL, "function": {"name": "a", "arguments": "{"}}],
+        },
+        {"role": "developer", "content": "x"},
+    ],
+)
+def test_a_malformed_turn_is_refused(engine: Engine, message: Any) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        engine.chat([*ASK, message])
+    assert caught.value.code == "invalid_request"
+    assert "messages[1]" in caught.value.message
+
+
+SYSTEM: list[Message] = [{"role": "system", "content": "Be brief."}, *ASK]
+
+
+@pytest.mark.parametrize("name", ["google-gemma-2-2b-it", "mistralai-Mistral-Nemo-Instruct-2407"])
+def test_a_template_that_wants_turns_to_alternate(open_script: OpenScript, name: str) -> None:
+    """Case G7: its own words, and the conversation goes on; a system turn is joined to the next."""
+    engine = open_script(name, "It rains.")
+    with pytest.raises(HeadraceError, match="roles must alternate") as caught:
+        engine.chat([*ASK, *ASK])
+    assert caught.value.code == "template_rejected"
+    for messages in (ASK, SYSTEM):
+        assert engine.chat(messages, {"temperature": 0}).result().text == "It rains."
+    assert engine.chat(SYSTEM).prompt_tokens > engine.chat(ASK).prompt_tokens
+
+
+def test_a_cancelled_chat_with_tools_leaves_nothing_behind(open_script: OpenScript) -> None:
+    engine = open_script("Qwen-Qwen2.5-7B-Instruct", HERMES_CALL, slots=2)
+    queued = [engine.chat(ASK, {"temperature": 0, "tools": [WEATHER]}) for _ in range(8)]
+    queued[7].cancel()
+    assert queued[7].result().finish_reason in ("cancelled", "tool_calls")
+    assert [run.result().finish_reason for run in queued[:7]] == ["tool_calls"] * 7
+
+
+def test_a_template_of_a_trained_model_takes_no_harm(
+    open_engine: OpenEngine, tiny_model: Path, template: Callable[[str], str]
+) -> None:
+    gguf = read_gguf(tiny_model)
+    gguf.metadata["tokenizer.chat_template"].data = template("Qwen-Qwen2.5-7B-Instruct")
+    engine = open_engine(gguf, context_size=1024)
+    result = engine.chat(ASK, {"temperature": 0, "tools": [WEATHER], "max_tokens": 40}).result()
+    assert result.token_ids
