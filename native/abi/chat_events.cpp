@@ -38,8 +38,9 @@ class ChatWriter {
     ChatWriter(ChatRequests & chats, json & array) : chats_(chats), array_(array) {}
 
     void operator()(const AcceptedEvent & event, json & written) {
-        const auto chat = chats_.find(event.id);
-        written["options"].update(write_options(chat == chats_.end() ? ChatOptions{} : chat->second.options));
+        if (const auto chat = chats_.find(event.id); chat != chats_.end()) { // not so of embed
+            written["options"].update(write_options(chat->second.options));
+        }
     }
 
     void operator()(const TokensEvent & event, json & written) {

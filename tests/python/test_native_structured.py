@@ -50,6 +50,7 @@ def test_an_answer_conforms_to_its_schema(trained: Engine, options: dict[str, An
     check(trained.query("A JSON object: ", {**options, **FORMAT, "max_tokens": 200}).result().text)
 
 
-def test_a_json_object_is_one(trained: Engine) -> None:
+def test_a_json_object_is_one(open_engine: OpenEngine, tiny_model: Path) -> None:
+    engine = open_engine(tiny_model, context_size=512)
     options = {"temperature": 0, "max_tokens": 200, "response_format": {"type": "json_object"}}
-    assert isinstance(json.loads(trained.chat(ASK, options).result().text), dict)
+    assert isinstance(json.loads(engine.chat(ASK, options).result().text), dict)
