@@ -24,6 +24,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 #include <vector>
 
@@ -38,13 +39,23 @@ namespace {
 constexpr size_t LARGEST        = size_t{1} << 20; // bytes of an input
 constexpr size_t MOST_KEPT      = 300;
 constexpr size_t MOST_FINDINGS  = 20;
-constexpr double SLOWEST        = 10; // seconds for one input
+constexpr double SLOWEST        = 10; // seconds of processor time for one input
+constexpr double LONGEST        = 60; // seconds by the clock: it waits for something that does not come
 constexpr size_t LEAKS_EVERY    = 500;
 constexpr rlim_t LARGEST_MEMORY = rlim_t{4} << 30;
 
 double now() {
     using namespace std::chrono;
     return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+double processor_seconds(pid_t process) {
+    clockid_t clock = 0;
+    timespec  spent = {};
+    if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &spent) != 0) {
+        return 0;
+    }
+    return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) / 1e9;
 }
 
 // Shared by the two processes: what the child is at.
@@ -122,6 +133,8 @@ std::string keep(const Desk & desk, const std::string & folder, const char * kin
 // Returns what the child died of: "" if it ended well, "hang" if it had to be killed, "between" if it was between
 // two inputs: a leak was found, or the mutator itself is at fault.
 std::string watch(const Desk & desk, pid_t child, double & told, size_t seconds, double end) {
+    uint64_t executions   = desk.executions;
+    double   spent_before = 0; // processor time when the input at work began
     for (;;) {
         int status = 0;
         if (waitpid(child, &status, WNOHANG) == child) {
@@ -129,7 +142,11 @@ std::string watch(const Desk & desk, pid_t child, double & told, size_t seconds,
             return well ? "" : desk.began > 0 ? "crash" : "between";
         }
         const double began = desk.began;
-        if (began > 0 && now() - began > SLOWEST) {
+        if (desk.executions != executions) {
+            executions   = desk.executions;
+            spent_before = processor_seconds(child);
+        }
+        if (began > 0 && (processor_seconds(child) - spent_before > SLOWEST || now() - began > LONGEST)) {
             kill(child, SIGKILL);
             waitpid(child, &status, 0);
             return "hang";

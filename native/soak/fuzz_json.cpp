@@ -195,7 +195,8 @@ const json & odd_value(Random & random) {
             deep = json::array({deep});
         }
         made.push_back(deep);
-        for (const json & option : json::parse(hr_describe()).at("options")) {
+        const json declared = json::parse(hr_describe());
+        for (const json & option : declared.at("options")) {
             made.push_back(option.at("name"));
             made.push_back(option.at("maximum"));
         }

@@ -21,7 +21,7 @@ std::string without_particulars(const std::string & text) {
     for (const char c : text) {
         if (quote != 0) {
             quote = c == quote ? 0 : quote;
-        } else if (c == '"' || c == '\'') {
+        } else if (c == '"' || (c == '\'' && plain.ends_with(' '))) { // not an apostrophe
             quote = c;
             plain += "…";
         } else if (std::isdigit(static_cast<unsigned char>(c)) == 0) {
