@@ -123,8 +123,6 @@ def _soak_step(workspace: Workspace, sanitizer: str, plan: SoakPlan) -> Step:
 
     def action(run: StepRun) -> str:
         folder = _empty_folder(workspace, run.name)
-        for thread in ("0", "1"):
-            (folder / thread).mkdir()
         options = {"operations": plan.operations, "seconds": plan.seconds, "seed": plan.seed}
         argv: list[str | Path] = [program, _model(workspace), "--folder", folder, *_named(options)]
         environment = sanitizer_options(workspace)

@@ -78,7 +78,8 @@ json CommandMaker::option_value(const json & declared) {
     if (type == "boolean") {
         return random_.chance(0.5);
     }
-    if (type != "integer" && type != "number") {
+    const bool ranged = declared.at("minimum").is_number() && declared.at("maximum").is_number();
+    if ((type != "integer" && type != "number") || !ranged) {
         return declared.at("default");
     }
     const double low  = declared.at("minimum");

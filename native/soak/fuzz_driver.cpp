@@ -21,6 +21,7 @@
 #include <map>
 #include <sstream>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -221,6 +222,7 @@ int main(int count, char ** words) {
             return 2;
         }
         if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             fuzz(desk, round, end);
         }
         const std::string kind = watch(desk, child, told, seconds, end);

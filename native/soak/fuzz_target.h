@@ -1,7 +1,7 @@
 // What a fuzz target and a driver owe each other; the two functions are libFuzzer's, by its names and meaning.
 //
-// Targets: fuzz_json.cpp, fuzz_gguf.cpp. Drivers: libFuzzer (HR_FUZZ with clang), or fuzz_driver.cpp with any
-// compiler. A target reads the model's path from HEADRACE_FUZZ_MODEL and writes into HEADRACE_FUZZ_FOLDER only.
+// Targets: fuzz_json.cpp, fuzz_gguf.cpp. Driver: fuzz_driver.cpp, with any compiler; no build links libFuzzer's.
+// A target reads the model's path from HEADRACE_FUZZ_MODEL and writes into HEADRACE_FUZZ_FOLDER only.
 #pragma once
 
 #include <cstddef>

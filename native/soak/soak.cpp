@@ -6,13 +6,14 @@
 //
 //   headrace_soak MODEL [--operations N] [--seconds S] [--seed K] [--folder PATH]
 //
-// MODEL is tests/data/moe-trained-q4_k_m.gguf. The status is 1 if any promise was broken.
+// MODEL is tests/data/moe-trained-q4_k_m.gguf; engines may write caches into the folder. The status is 1 if any promise was broken.
 #include "soak/engine_soak.h"
 
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 using namespace headrace::soak;
@@ -104,8 +105,9 @@ int main(int count, char ** words) {
     for (size_t i = 0; i < THREADS; i++) {
         threads.emplace_back([&, i] {
             SoakPlan plan;
-            plan.model       = arguments.model;
-            plan.folder      = arguments.folder + "/" + std::to_string(i);
+            plan.model  = arguments.model;
+            plan.folder = arguments.folder + "/" + std::to_string(i);
+            std::filesystem::create_directories(plan.folder);
             plan.seed        = arguments.seed * THREADS + i;
             plan.operations  = arguments.operations / THREADS + (i < arguments.operations % THREADS ? 1 : 0);
             plan.out_of_time = [&] { return elapsed() >= static_cast<double>(arguments.seconds); };

@@ -21,7 +21,15 @@ def program(workspace: Workspace, fuzzer: str) -> Path:
 
 @pytest.mark.parametrize("fuzzer", FUZZERS)
 def test_nothing_is_found(fuzzer: str, workspace: Workspace, tiny_model: Path, tmp_path: Path) -> None:
-    argv = [program(workspace, fuzzer), tiny_model, tmp_path, "--seconds", "4", "--seed", "5"]
+    argv: list[str | Path] = [
+        program(workspace, fuzzer),
+        tiny_model,
+        tmp_path,
+        "--seconds",
+        "4",
+        "--seed",
+        "5",
+    ]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     summary = re.search(r"^fuzz: (\d+) executions in .* findings (\d+)$", ran.stdout, re.MULTILINE)

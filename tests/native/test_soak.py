@@ -23,9 +23,16 @@ def program(workspace: Workspace) -> Path:
 
 
 def soak(program: Path, model: Path, folder: Path, operations: int) -> subprocess.CompletedProcess[str]:
-    for thread in ("0", "1"):
-        (folder / thread).mkdir()
-    argv = [program, model, "--folder", folder, "--operations", str(operations), "--seed", "11"]
+    argv: list[str | Path] = [
+        program,
+        model,
+        "--folder",
+        folder,
+        "--operations",
+        str(operations),
+        "--seed",
+        "11",
+    ]
     return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
 
 
