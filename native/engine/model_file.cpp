@@ -118,12 +118,19 @@ bool has_attention(const gguf_context * gguf) {
     return false;
 }
 
-// llama.cpp divides by these without a look. Models without attention say 0 heads, rightly.
+// llama.cpp divides by the number of heads without a look. Models without attention say 0, rightly.
 void check_heads(const gguf_context * gguf, const std::string & architecture) {
-    const auto heads = find_integer(gguf, architecture + ".attention.head_count");
+    const std::string key = architecture + ".attention.head_count";
+    if (!has_attention(gguf)) {
+        return;
+    }
+    if (gguf_find_key(gguf, key.c_str()) < 0) {
+        invalid("the file does not say how many heads its attention has (" + key + ")");
+    }
+    const auto heads = find_integer(gguf, key);
     const auto width = find_integer(gguf, architecture + ".embedding_length");
-    if (heads && width && (*heads == 0 || *heads > *width) && has_attention(gguf)) {
-        invalid("the file says that " + architecture + ".attention.head_count is " + std::to_string(*heads) +
+    if (heads && width && (*heads == 0 || *heads > *width)) {
+        invalid("the file says that " + key + " is " + std::to_string(*heads) +
                 ", of an embedding_length of " + std::to_string(*width));
     }
 }

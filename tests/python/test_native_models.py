@@ -122,10 +122,18 @@ def test_weights_of_a_type_nothing_multiplies_by_are_refused(open_engine: OpenEn
     assert "blk.0.ffn_up.weight" in error.message
 
 
-@pytest.mark.parametrize("heads", [0, 100_000])
-def test_heads_that_divide_nothing_are_refused(open_engine: OpenEngine, heads: int) -> None:
+@pytest.mark.parametrize("heads", [0, 100_000, None])
+@pytest.mark.parametrize("architecture", ["llama", "olmo2"])
+def test_heads_that_divide_nothing_are_refused(
+    open_engine: OpenEngine, architecture: str, heads: int | None
+) -> None:
     gguf = parrot(CYCLE)
-    gguf.metadata["llama.attention.head_count"] = Value(UINT32, heads)
+    gguf.metadata = {key.replace("llama.", f"{architecture}."): value for key, value in gguf.metadata.items()}
+    gguf.metadata["general.architecture"] = Value(STRING, architecture)
+    if heads is None:
+        del gguf.metadata[f"{architecture}.attention.head_count"]
+    else:
+        gguf.metadata[f"{architecture}.attention.head_count"] = Value(UINT32, heads)
     error = refusal(open_engine, gguf)
     assert error.code == "model_invalid"
     assert "head_count" in error.message
