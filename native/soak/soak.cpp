@@ -137,5 +137,6 @@ int main(int count, char ** words) {
         sum.operations, sum.submitted, sum.cancels, sum.ticks, elapsed(), arguments.seed, sum.counts.accepted,
         sum.counts.done, listed(sum.counts.finish_reasons).c_str(), listed(sum.counts.errors).c_str(),
         sum.left_over, sum.counts.tokens, sum.slot_checks, sum.violations.size());
+    std::fflush(stdout); // TSan ends the process before stdio does this
     return sum.violations.empty() && sum.operations > 0 ? 0 : 1;
 }
