@@ -133,7 +133,7 @@ std::string CommandMaker::prompt() {
         "1, 2, 3, 4,", "Once upon a time", "the",  " ", "é",      "日本", "😀",
         "<|im_end|>",  "<|im_start|>user", "\n\n", "(", "\"a\": "};
     std::string text = random_.pick(words);
-    for (size_t more = random_.below(random_.chance(0.05) ? 40 : 6); more > 0; more--) {
+    for (size_t more = random_.below(random_.chance(0.03) ? 40 : 4); more > 0; more--) {
         text += random_.pick(words);
     }
     return text;
@@ -185,7 +185,7 @@ json CommandMaker::input_of(const std::string & operation, bool & fits) {
 
 Command CommandMaker::valid(int64_t id) {
     Command command;
-    if (random_.chance(0.15)) {
+    if (random_.chance(0.07)) {
         const auto & [question, answer] = random_.pick(KNOWN);
         command.expectation             = {true, true, "", answer};
         const std::string system        = random_.chance(0.5) ? "" : "You are a helpful assistant.";
@@ -196,7 +196,7 @@ Command CommandMaker::valid(int64_t id) {
                                               .dump();
         return command;
     }
-    const std::string operation   = random_.chance(0.7) ? (random_.chance(0.7) ? "query" : "chat")
+    const std::string operation   = random_.chance(0.7) ? (random_.chance(0.9) ? "query" : "chat")
                                                         : random_.pick(declarations_.at("operations"));
     bool              fits        = true;
     json              request     = input_of(operation, fits);
