@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from build_tools.environment import ensure_environment
 from build_tools.progress import Reporter
-from build_tools.steps import guarded, run_steps
+from build_tools.soak import FUZZERS, SANITIZERS, FuzzPlan, SoakPlan, fuzz_steps, soak_steps
+from build_tools.steps import Step, guarded, run_steps
 from build_tools.tasks import TASKS, clean, run_bench, run_tests, task_steps
 from build_tools.workspace import Workspace
 
@@ -32,7 +33,30 @@ def parser() -> argparse.ArgumentParser:
             task.add_argument(
                 "arguments", nargs="*", metavar="-- ARGUMENT", help="passed to the bench package"
             )
+        if name == "soak":
+            _add_counts(task, operations=SoakPlan.operations, seconds=SoakPlan.seconds, seed=SoakPlan.seed)
+            task.add_argument("--sanitizer", choices=list(SANITIZERS), help="only this one (default: both)")
+        if name == "fuzz":
+            _add_counts(task, seconds=FuzzPlan.seconds, seed=FuzzPlan.seed)
+            task.add_argument("--fuzzer", choices=FUZZERS, help="only this one (default: both)")
     return root
+
+
+def _add_counts(task: argparse.ArgumentParser, **defaults: int) -> None:
+    for name, default in defaults.items():
+        task.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
+
+
+def chosen_steps(arguments: argparse.Namespace, workspace: Workspace) -> list[Step]:
+    """The steps of a task as the command line wants it."""
+    if arguments.task == "soak":
+        sanitizers = [arguments.sanitizer] if arguments.sanitizer else list(SANITIZERS)
+        plan = SoakPlan(sanitizers, arguments.operations, arguments.seconds, arguments.seed)
+        return soak_steps(workspace, plan)
+    if arguments.task == "fuzz":
+        fuzzers = [arguments.fuzzer] if arguments.fuzzer else FUZZERS
+        return fuzz_steps(workspace, FuzzPlan(fuzzers, arguments.seconds, arguments.seed))
+    return task_steps(arguments.task, workspace)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_tests(workspace, reporter, fast=arguments.fast, arguments=arguments.arguments)
         if arguments.task == "bench":
             return run_bench(workspace, reporter, arguments.arguments)
-        run_steps(task_steps(arguments.task, workspace), workspace, reporter)
+        run_steps(chosen_steps(arguments, workspace), workspace, reporter)
         return 0
 
     return guarded(task, workspace, reporter)

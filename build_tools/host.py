@@ -18,12 +18,16 @@ from build_tools.steps import Step, StepRun, stamped_step
 from build_tools.workspace import Workspace
 
 OLDEST_CMAKE = (3, 20)
+TEST_PROGRAMS = ("headrace_tests", "headrace_soak", "headrace_fuzz_json", "headrace_fuzz_gguf")
+"""What tests/native runs."""
+
 DOCTEST = Path("/usr/include/doctest/doctest.h")
 
 
 def native_step(workspace: Workspace, tests: bool = False) -> Step:
-    """The step that leaves build/native/libheadrace.so and, if asked, the program headrace_tests."""
+    """The step that leaves build/native/libheadrace.so and, if asked, TEST_PROGRAMS."""
     folder = workspace.build / "native"
+    programs = TEST_PROGRAMS if tests else ()
     facts = "tests" if tests else "library"
 
     def fingerprint() -> str:
@@ -39,13 +43,13 @@ def native_step(workspace: Workspace, tests: bool = False) -> Step:
                 *common_options(workspace, shutil.which("ccache") is not None),
                 f"-DHR_BUILD_TESTS={'ON' if tests else 'OFF'}",
             ],
-            targets=["headrace", *(["headrace_tests"] if tests else [])],
-            command=lambda argv, env: _host_command(workspace, argv, env),
+            targets=["headrace", *programs],
+            command=lambda argv, env: host_command(workspace, argv, env),
         )
         build(run, plan)
         library = require(workspace.native_library, "native library")
-        if tests:
-            require(workspace.native_tests, "program of the host tests")
+        for program in programs:
+            require(folder / program, "program of the host tests")
         return f"{workspace.shown(library)}, {library.stat().st_size / 1e6:.1f} MB"
 
     return stamped_step(
@@ -53,14 +57,15 @@ def native_step(workspace: Workspace, tests: bool = False) -> Step:
         "native-tests" if tests else "native",
         "compiling the engine for this machine" + (" with its tests" if tests else ""),
         fingerprint=fingerprint,
-        outputs=[workspace.native_library, *([workspace.native_tests] if tests else [])],
+        outputs=[workspace.native_library, *(folder / program for program in programs)],
         action=action,
     )
 
 
-def _host_command(
+def host_command(
     workspace: Workspace, argv: Sequence[str | Path], env: Mapping[str, str]
 ) -> list[str | Path]:
+    """The command line that runs a program of this machine's toolchain."""
     # Ninja comes with the environment's development tools.
     path = os.pathsep.join((str(workspace.environment / "bin"), os.environ.get("PATH", "")))
     return ["env", f"PATH={path}", *(f"{name}={value}" for name, value in env.items()), *argv]

@@ -15,6 +15,7 @@ from build_tools.lint import format_step, lint_step
 from build_tools.package import package_step
 from build_tools.progress import Reporter
 from build_tools.run import run_command
+from build_tools.soak import FuzzPlan, SoakPlan, fuzz_steps, soak_steps
 from build_tools.sources import demo_model_step, sources_step
 from build_tools.steps import Step, run_steps
 from build_tools.toolchain import toolchain_step
@@ -33,6 +34,8 @@ TASKS = {
     "lint": "check style and types of Python and C++",
     "format": "format Python and C++ sources",
     "test": "set up, check and run every test",
+    "soak": "random operations on the engine under sanitizers",
+    "fuzz": "damaged commands and models under a sanitizer",
     "bench": "measure speed; arguments go to the bench package",
     "package": "build the wheel",
     "all": "set up and build everything, the wheel included",
@@ -57,6 +60,8 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
         "types": [*host, *typescript],
         "lint": [lint_step(workspace)],
         "format": [format_step(workspace)],
+        "soak": soak_steps(workspace, SoakPlan()),
+        "fuzz": fuzz_steps(workspace, FuzzPlan()),
         "bench": [toolchain, *host, wasm, chromium_step(workspace), demo_model_step(workspace)],
         "package": [toolchain, *host, *typescript, wasm, package_step(workspace)],
         "all": [*setup_steps(workspace), package_step(workspace)],

@@ -64,10 +64,6 @@ class Workspace:
         return self.build / "native" / "libheadrace.so"
 
     @property
-    def native_tests(self) -> Path:
-        return self.build / "native" / "headrace_tests"
-
-    @property
     def environment(self) -> Path:
         """The virtual environment of the clone."""
         return self.root / ".venv"

@@ -202,7 +202,8 @@ void hr_engine_submit(hr_engine * handle, const char * json, size_t length) {
 }
 
 void hr_engine_cancel(hr_engine * handle, double request_id) {
-    if (handle->state == hr_engine::ready && request_id > 0) {
+    constexpr double largest = 9007199254740992.0; // 2^53: past it a double is not one id, or none at all
+    if (handle->state == hr_engine::ready && request_id > 0 && request_id <= largest) {
         handle->engine.cancel(static_cast<RequestId>(request_id));
     }
 }

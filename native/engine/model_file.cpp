@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/log_capture.h"
 
+#include <ggml-cpu.h>
 #include <gguf.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 namespace headrace {
 
@@ -82,9 +84,9 @@ void check_tensors_are_there(const gguf_context * gguf, uint64_t file_bytes) {
     }
     uint64_t needed = 0;
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t end =
-            gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, i) + gguf_get_tensor_size(gguf, i);
-        needed = std::max(needed, end);
+        const uint64_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, i);
+        const uint64_t size  = gguf_get_tensor_size(gguf, i);
+        needed               = std::max(needed, begin + std::min(size, UINT64_MAX - begin));
     }
     if (needed > file_bytes) {
         throw Error(ErrorCode::model_truncated,
@@ -92,6 +94,44 @@ void check_tensors_are_there(const gguf_context * gguf, uint64_t file_bytes) {
                         std::to_string(file_bytes),
                     {{"expectedBytes", static_cast<double>(needed)},
                      {"actualBytes", static_cast<double>(file_bytes)}});
+    }
+}
+
+// ggml multiplies by weights of any type and calls a null pointer for those it has no kernel for.
+void check_types(const gguf_context * gguf) {
+    for (int64_t i = 0; i < gguf_get_n_tensors(gguf); i++) {
+        const std::string name = gguf_get_tensor_name(gguf, i);
+        const ggml_type   type = gguf_get_tensor_type(gguf, i);
+        if (name.ends_with(".weight") && !ggml_get_type_traits_cpu(type)->vec_dot) {
+            invalid("the weights " + name + " are of type " + ggml_type_name(type) +
+                    ", by which nothing can multiply");
+        }
+    }
+}
+
+bool has_attention(const gguf_context * gguf) {
+    for (int64_t i = 0; i < gguf_get_n_tensors(gguf); i++) {
+        if (std::string_view(gguf_get_tensor_name(gguf, i)).find(".attn_q") != std::string_view::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// llama.cpp divides by the number of heads without a look. Models without attention say 0, rightly.
+void check_heads(const gguf_context * gguf, const std::string & architecture) {
+    const std::string key = architecture + ".attention.head_count";
+    if (!has_attention(gguf)) {
+        return;
+    }
+    if (gguf_find_key(gguf, key.c_str()) < 0) {
+        invalid("the file does not say how many heads its attention has (" + key + ")");
+    }
+    const auto heads = find_integer(gguf, key);
+    const auto width = find_integer(gguf, architecture + ".embedding_length");
+    if (heads && width && (*heads == 0 || *heads > *width)) {
+        invalid("the file says that " + key + " is " + std::to_string(*heads) +
+                ", of an embedding_length of " + std::to_string(*width));
     }
 }
 
@@ -106,6 +146,7 @@ void check_shape(const gguf_context * gguf) {
             invalid("the file says that " + architecture + name + " is 0");
         }
     }
+    check_heads(gguf, architecture);
 }
 
 } // namespace
@@ -133,6 +174,7 @@ size_t check_model_file(const std::string & path) {
         invalid("the file's header is damaged: " + cause);
     }
     check_tensors_are_there(gguf.get(), file_bytes);
+    check_types(gguf.get());
     check_shape(gguf.get());
     return gguf_get_alignment(gguf.get());
 }

@@ -17,7 +17,8 @@ MAY_INCLUDE = {
     "engine": {"engine"},
     "chat": {"chat", "engine"},
     "abi": {"abi", "chat", "engine", "include"},
-    "tests": {"tests", "engine", "chat"},
+    "soak": {"soak", "include"},
+    "tests": {"tests", "engine", "chat", "soak"},
 }
 
 

@@ -6,6 +6,7 @@ made by tests/gguf_builder.py.
 
 import asyncio
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ from tests.python.conftest import OpenEngine
 GREEDY = {"temperature": 0}
 HELLO: list[Message] = [{"role": "user", "content": "Hello!"}]
 CYCLE = [b"a", b"b", b"c"]
+BYTES_OF = {24: 1, 26: 4, 28: 8}
+"""Tensor types without a kernel → bytes of an element."""
 
 LFS_POINTER = b"""version https://git-lfs.github.com/spec/v1
 oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393
@@ -109,6 +112,40 @@ def test_a_missing_tensor_is_refused(open_engine: OpenEngine) -> None:
     gguf = parrot(CYCLE)
     del gguf.tensors[5]
     assert refusal(open_engine, gguf).code == "model_invalid"
+
+
+@pytest.mark.parametrize("kind", [24, 26, 28], ids=["i8", "i32", "f64"])
+def test_weights_of_a_type_nothing_multiplies_by_are_refused(open_engine: OpenEngine, kind: int) -> None:
+    gguf = parrot(CYCLE)
+    tensor = next(tensor for tensor in gguf.tensors if tensor.name == "blk.0.ffn_up.weight")
+    tensor.kind, tensor.data = kind, bytes(prod(tensor.shape) * BYTES_OF[kind])
+    error = refusal(open_engine, gguf)
+    assert error.code == "model_invalid"
+    assert "blk.0.ffn_up.weight" in error.message
+
+
+@pytest.mark.parametrize("heads", [0, 100_000, None])
+@pytest.mark.parametrize("architecture", ["llama", "olmo2"])
+def test_heads_that_divide_nothing_are_refused(
+    open_engine: OpenEngine, architecture: str, heads: int | None
+) -> None:
+    gguf = parrot(CYCLE)
+    gguf.metadata = {key.replace("llama.", f"{architecture}."): value for key, value in gguf.metadata.items()}
+    gguf.metadata["general.architecture"] = Value(STRING, architecture)
+    if heads is None:
+        del gguf.metadata[f"{architecture}.attention.head_count"]
+    else:
+        gguf.metadata[f"{architecture}.attention.head_count"] = Value(UINT32, heads)
+    error = refusal(open_engine, gguf)
+    assert error.code == "model_invalid"
+    assert "head_count" in error.message
+
+
+def test_a_tensor_as_large_as_numbers_go_is_refused(open_engine: OpenEngine) -> None:
+    gguf = parrot(CYCLE)
+    # Its end, counted from the file's beginning, does not fit into 64 bits.
+    gguf.tensors[-1].shape = (2**30 - 1, 2**32)
+    assert refusal(open_engine, gguf).code in ("model_truncated", "model_invalid")
 
 
 @pytest.mark.parametrize("keep", [0.001, 0.01, 0.02, 0.05, 0.5, 0.999])
