@@ -16,6 +16,10 @@ constexpr int64_t CONTEXT = 192; // tokens: some requests reach its end
 
 const std::string GRAMMAR = R"(root ::= [a-z ]+ "." | "yes" | "no")";
 
+json weather_tool() {
+    return {{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", {{"type", "object"}}}}}};
+}
+
 // Options whose values a random number or string would miss. An empty list: the option is left alone.
 const std::map<std::string, json> & known_values() {
     static const std::map<std::string, json> values = {
@@ -29,7 +33,10 @@ const std::map<std::string, json> & known_values() {
         {"seed", {-1, 0, 7, 4294967294}},
         {"logprobs", {0, 1, 5}},
         {"topLogprobs", {0, 1, 5}},
-        {"nProbs", {0, 1, 5}},
+        {"responseFormat", {{{"type", "text"}}, {{"type", "json_object"}}, {{"type", "none"}}}},
+        {"tools", {json::array(), json::array({weather_tool()}), {"none"}}},
+        {"toolChoice", {"auto", "none", "required"}},
+        {"topP", {0, 0.5, 1}},
     };
     return values;
 }
@@ -78,8 +85,7 @@ json CommandMaker::option_value(const json & declared) {
     if (type == "boolean") {
         return random_.chance(0.5);
     }
-    const bool ranged = declared.at("minimum").is_number() && declared.at("maximum").is_number();
-    if ((type != "integer" && type != "number") || !ranged) {
+    if (type != "integer" && type != "number") {
         return declared.at("default");
     }
     const double low  = declared.at("minimum");
