@@ -42,9 +42,9 @@ class CMakeBuild:
 def native_inputs(workspace: Workspace, *facts: str, tests: bool = False) -> str:
     """Content hash of what goes into a build of native/: our sources, llama.cpp with its patches, facts.
 
-    tests: whether the host tests are part of the build.
+    tests: whether the host tests and the simulator are part of the build.
     """
-    left_out = set() if tests else {"tests"}
+    left_out = set() if tests else {"tests", "simulator"}
     ours = [path for path in sorted((workspace.root / "native").iterdir()) if path.name not in left_out]
     return content_hash(workspace.root, [*ours, workspace.stamps / "sources"], *facts)
 

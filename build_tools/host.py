@@ -1,4 +1,4 @@
-"""Builds the native library of the engine, and its host tests, for this machine.
+"""Builds the native library of the engine, its host tests and its simulator, for this machine.
 
 Counterpart: `wasm.py`, the same engine for pages; `headrace/library.py`, which loads it.
 """
@@ -22,9 +22,13 @@ DOCTEST = Path("/usr/include/doctest/doctest.h")
 
 
 def native_step(workspace: Workspace, tests: bool = False) -> Step:
-    """The step that leaves build/native/libheadrace.so and, if asked, the program headrace_tests."""
+    """The step that leaves build/native/libheadrace.so.
+
+    tests: also the programs headrace_tests and headrace_simulator.
+    """
     folder = workspace.build / "native"
     facts = "tests" if tests else "library"
+    programs = [workspace.native_tests, workspace.native_simulator]
 
     def fingerprint() -> str:
         ours = content_hash(workspace.root, [Path(__file__), workspace.root / "build_tools" / "cmake.py"])
@@ -39,13 +43,14 @@ def native_step(workspace: Workspace, tests: bool = False) -> Step:
                 *common_options(workspace, shutil.which("ccache") is not None),
                 f"-DHR_BUILD_TESTS={'ON' if tests else 'OFF'}",
             ],
-            targets=["headrace", *(["headrace_tests"] if tests else [])],
+            targets=["headrace", *(["headrace_tests", "headrace_simulator"] if tests else [])],
             command=lambda argv, env: _host_command(workspace, argv, env),
         )
         build(run, plan)
         library = require(workspace.native_library, "native library")
         if tests:
             require(workspace.native_tests, "program of the host tests")
+            require(workspace.native_simulator, "simulator")
         return f"{workspace.shown(library)}, {library.stat().st_size / 1e6:.1f} MB"
 
     return stamped_step(
@@ -53,7 +58,7 @@ def native_step(workspace: Workspace, tests: bool = False) -> Step:
         "native-tests" if tests else "native",
         "compiling the engine for this machine" + (" with its tests" if tests else ""),
         fingerprint=fingerprint,
-        outputs=[workspace.native_library, *([workspace.native_tests] if tests else [])],
+        outputs=[workspace.native_library, *(programs if tests else [])],
         action=action,
     )
 

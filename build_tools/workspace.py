@@ -68,6 +68,10 @@ class Workspace:
         return self.build / "native" / "headrace_tests"
 
     @property
+    def native_simulator(self) -> Path:
+        return self.build / "native" / "headrace_simulator"
+
+    @property
     def environment(self) -> Path:
         """The virtual environment of the clone."""
         return self.root / ".venv"

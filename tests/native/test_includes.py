@@ -17,6 +17,7 @@ MAY_INCLUDE = {
     "engine": {"engine"},
     "chat": {"chat", "engine"},
     "abi": {"abi", "chat", "engine", "include"},
+    "simulator": {"simulator", "engine"},
     "tests": {"tests", "engine"},
 }
 
