@@ -86,7 +86,7 @@ void BatchPlanner::plan_prefill(std::span<const Slot> slots, uint64_t prefilling
     if (prompts == 0 || budget == 0) {
         return;
     }
-    const size_t part = budget / (2 * prompts);
+    const size_t part = budget < prompts ? 0 : std::max<size_t>(budget / (2 * prompts), 1);
     const auto   take = [&](size_t index, size_t at_most) {
         const size_t count = std::min({at_most, budget, ready(slots[index]) - share_[index]});
         share_[index] += count;

@@ -5,8 +5,8 @@
 // speculative decoding take what is left, prefill its budget of the rest.
 //
 // Prompts share that budget: each moves on by its part of one half; the other half goes to the highest
-// priority and there to the shortest rest, which keeps the average wait for a first token low. Of a budget too
-// small to be halved for all, each half gets every other plan, and in the first one prompts take turns.
+// priority and there to the shortest rest, which keeps the average wait for a first token low. Of a budget
+// smaller than their number, each half gets about every other plan, and in the first prompts take turns.
 #pragma once
 
 #include "engine/request.h"

@@ -151,6 +151,7 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     slot.request.times.admitted = clock_();
     slot.lease                  = lease;
     slot.phase                  = SlotPhase::prefill;
+    slot.planned_last           = totals_.steps; // behind those that have waited in a slot
     slot.computed               = lease.reused.tokens;
     slot.stop_at                = lease.checkpoint;
     slot.sampler.emplace(slot.request, vocabulary_);
