@@ -1,7 +1,11 @@
-"""`python3 -m bench`: the measurements of `decode.py`."""
+"""`python3 -m bench [decode | scheduler | streams]`: one of the measurements; `decode` unless named."""
 
+import importlib
 import sys
 
-from bench.decode import main
+NAMES = ("decode", "scheduler", "streams")
 
-sys.exit(main())
+arguments = sys.argv[1:]
+name = arguments.pop(0) if arguments and arguments[0] in NAMES else "decode"
+# Imported when wanted: only one of them needs a browser's package.
+sys.exit(importlib.import_module(f"bench.{name}").main(arguments))

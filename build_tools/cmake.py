@@ -42,9 +42,9 @@ class CMakeBuild:
 def native_inputs(workspace: Workspace, *facts: str, tests: bool = False) -> str:
     """Content hash of what goes into a build of native/: our sources, llama.cpp with its patches, facts.
 
-    tests: whether the host tests and the soak are part of the build.
+    tests: whether the host tests, the soak and the simulator are part of the build.
     """
-    left_out = set() if tests else {"tests", "soak"}
+    left_out = set() if tests else {"tests", "soak", "simulator"}
     ours = [path for path in sorted((workspace.root / "native").iterdir()) if path.name not in left_out]
     return content_hash(workspace.root, [*ours, workspace.stamps / "sources"], *facts)
 

@@ -1,4 +1,4 @@
-"""Builds the native library of the engine, and its host tests, for this machine.
+"""Builds the native library of the engine, its host tests and its simulator, for this machine.
 
 Counterpart: `wasm.py`, the same engine for pages; `headrace/library.py`, which loads it.
 """
@@ -18,7 +18,13 @@ from build_tools.steps import Step, StepRun, stamped_step
 from build_tools.workspace import Workspace
 
 OLDEST_CMAKE = (3, 20)
-TEST_PROGRAMS = ("headrace_tests", "headrace_soak", "headrace_fuzz_json", "headrace_fuzz_gguf")
+TEST_PROGRAMS = (
+    "headrace_tests",
+    "headrace_soak",
+    "headrace_fuzz_json",
+    "headrace_fuzz_gguf",
+    "headrace_simulator",
+)
 """What tests/native runs."""
 
 DOCTEST = Path("/usr/include/doctest/doctest.h")

@@ -64,6 +64,10 @@ class Workspace:
         return self.build / "native" / "libheadrace.so"
 
     @property
+    def native_simulator(self) -> Path:
+        return self.build / "native" / "headrace_simulator"
+
+    @property
     def environment(self) -> Path:
         """The virtual environment of the clone."""
         return self.root / ".venv"

@@ -74,31 +74,38 @@ static bool goes_first(const Slot & a, const Slot & b) {
     return rank(a) < rank(b);
 }
 
+// True of every other plan in the long run, whichever of them one looks at: where sets of slots alternate (see
+// Scheduler::choose_members), a turn in strict alternation would always fall to the same set.
+bool BatchPlanner::is_fair_turn() {
+    constexpr uint32_t golden = 0x9E3779B9; // 2^32 by the golden ratio
+    return (small_plans_++ * golden >> 31) == 0;
+}
+
 void BatchPlanner::plan_prefill(std::span<const Slot> slots, uint64_t prefilling, size_t budget) {
     const size_t prompts = count_bits(prefilling);
     if (prompts == 0 || budget == 0) {
         return;
     }
-    const size_t part = std::max<size_t>(budget / (2 * prompts), 1);
+    const size_t part = budget < prompts ? 0 : std::max<size_t>(budget / (2 * prompts), 1);
     const auto   take = [&](size_t index, size_t at_most) {
         const size_t count = std::min({at_most, budget, ready(slots[index]) - share_[index]});
         share_[index] += count;
         budget -= count;
     };
     share_.fill(0);
-    // The oldest first: where the budget is smaller than the number of prompts, none waits for ever, since
-    // the oldest ends some day.
-    uint64_t waiting = prefilling;
-    while (waiting != 0) {
-        size_t oldest = MAX_SLOTS;
-        each_bit(waiting, [&](size_t index) {
-            const bool older = oldest == MAX_SLOTS || slots[index].request.id < slots[oldest].request.id;
-            oldest           = older ? index : oldest;
-        });
-        take(oldest, part);
-        waiting &= ~bit(oldest);
+    if (part > 0) {
+        each_bit(prefilling, [&](size_t index) { take(index, part); });
+    } else if (is_fair_turn()) {
+        const size_t first = prefill_turn_;
+        for (size_t i = 0; i < slots.size() && budget > 0; i++) {
+            const size_t index = (first + i) % slots.size();
+            if (prefilling & bit(index)) {
+                take(index, 1);
+                prefill_turn_ = index + 1;
+            }
+        }
     }
-    waiting = prefilling;
+    uint64_t waiting = prefilling;
     while (waiting != 0 && budget > 0) {
         size_t first = MAX_SLOTS;
         each_bit(waiting, [&](size_t index) {

@@ -5,7 +5,8 @@
 // speculative decoding take what is left, prefill its budget of the rest.
 //
 // Prompts share that budget: each moves on by its part of one half; the other half goes to the highest
-// priority and there to the shortest rest, which keeps the average wait for a first token low.
+// priority and there to the shortest rest, which keeps the average wait for a first token low. Of a budget
+// smaller than their number, each half gets about every other plan, and in the first prompts take turns.
 #pragma once
 
 #include "engine/request.h"
@@ -53,12 +54,15 @@ class BatchPlanner {
   private:
     void plan_decode(std::span<const Slot> slots, uint64_t decoding, size_t drafts_at_most);
     void plan_prefill(std::span<const Slot> slots, uint64_t prefilling, size_t budget);
+    bool is_fair_turn();
     void add_prefill(const Slot & slot, size_t index, size_t count);
 
     BatchPlan                     plan_;
     size_t                        batch_size_;
-    size_t                        turn_ = 0; // the slot that decodes first when not all of them fit
-    std::array<size_t, MAX_SLOTS> share_{};  // prompt tokens of each slot in the plan being made
+    size_t                        turn_         = 0; // the slot that decodes first when not all of them fit
+    size_t                        prefill_turn_ = 0; // the same for prompts
+    uint32_t                      small_plans_  = 0; // plans whose budget was too small to be halved
+    std::array<size_t, MAX_SLOTS> share_{};          // prompt tokens of each slot in the plan being made
 };
 
 } // namespace headrace

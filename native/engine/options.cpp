@@ -65,7 +65,8 @@ static const OptionDeclaration<GenerationOptions> GENERATION[] = {
      "strings that end the generation and are not part of the text"},
     {"contextKey", &GenerationOptions::context_key, 0, 1024, true,
      "requests with the same key run one after another, and each continues from what the one before it left"},
-    {"priority", &GenerationOptions::priority, -100, 100, true, "requests with a higher one go first"},
+    {"priority", &GenerationOptions::priority, -100, 100, true,
+     "requests with a higher one go first, but one in eight turns is the oldest request's"},
     {"deadlineMs", &GenerationOptions::deadline_ms, 0, 86400000, true,
      "milliseconds from submission in which the answer must be whole; it fails with deadline_exceeded, as "
      "soon as it is clear that it cannot be; 0 sets none"},

@@ -7,6 +7,9 @@
 
 namespace headrace {
 
+// Urgent requests that may overtake the oldest one in a row.
+static constexpr size_t OVERTAKING = 7;
+
 void RequestQueue::push(Request request) {
     const auto later = [](int64_t priority, const Request & other) {
         return priority > other.options.priority;
@@ -16,9 +19,20 @@ void RequestQueue::push(Request request) {
 }
 
 std::optional<Request> RequestQueue::take(const Test & may_go) {
-    const auto found = std::find_if(waiting_.begin(), waiting_.end(), may_go);
+    auto found = std::find_if(waiting_.begin(), waiting_.end(), may_go);
     if (found == waiting_.end()) {
         return std::nullopt;
+    }
+    auto oldest = found;
+    for (auto other = found; other != waiting_.end(); other++) {
+        const bool older = other->times.submitted < oldest->times.submitted;
+        oldest           = older && may_go(*other) ? other : oldest;
+    }
+    if (oldest == found || passed_over_ == OVERTAKING) {
+        passed_over_ = 0;
+        found        = oldest;
+    } else {
+        passed_over_++;
     }
     Request request = std::move(*found);
     waiting_.erase(found);

@@ -1,7 +1,8 @@
 // Requests that wait for a slot, and who of them goes next.
 //
-// By priority, then by age. A request whose context key is in use waits without holding up those behind
-// it. Counterpart: scheduler.cpp, which has the slots.
+// By priority, then by age; but whoever waits longest is passed over seven times in a row at most, so that a
+// steady stream of urgent requests does not shut out the others for ever. A request whose context key is in use
+// waits without holding up those behind it. Counterpart: scheduler.cpp, which has the slots.
 #pragma once
 
 #include "engine/request.h"
@@ -30,7 +31,8 @@ class RequestQueue {
     size_t size() const { return waiting_.size(); }
 
   private:
-    std::vector<Request> waiting_; // in the order in which they go
+    std::vector<Request> waiting_;         // by priority, then by age
+    size_t               passed_over_ = 0; // times in a row that the oldest was not the one to go
 };
 
 } // namespace headrace

@@ -58,12 +58,14 @@ void Scheduler::step() {
     }
     const uint64_t members = choose_members();
     make_room_in_contexts(members);
-    const double began = clock_();
-    draft(members);
-
     size_t decoding = 0;
     each_bit(members, [&](size_t index) { decoding += slots_[index].phase == SlotPhase::decode ? 1 : 0; });
-    const BatchPlan & plan   = planner_.plan(slots_, members, pace_.prefill_budget(decoding));
+    const bool   prompts = decoding < count_bits(members);
+    const size_t budget  = prompts ? pace_.prefill_budget(decoding) : 0;
+    const double began   = clock_();
+    draft(members, /*none*/ prompts && budget == 0); // this pass is to show what plain decoding costs
+
+    const BatchPlan & plan   = planner_.plan(slots_, members, budget);
     const double      before = clock_();
     decoder_.decode(plan);
     const double after = clock_();
@@ -149,6 +151,7 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     slot.request.times.admitted = clock_();
     slot.lease                  = lease;
     slot.phase                  = SlotPhase::prefill;
+    slot.planned_last           = totals_.steps; // behind those that have waited in a slot
     slot.computed               = lease.reused.tokens;
     slot.stop_at                = lease.checkpoint;
     slot.sampler.emplace(slot.request, vocabulary_);
@@ -203,11 +206,11 @@ void Scheduler::make_room_in_contexts(uint64_t members) {
     });
 }
 
-void Scheduler::draft(uint64_t members) {
+void Scheduler::draft(uint64_t members, bool none) {
     each_bit(members, [&](size_t index) {
         Slot & slot = slots_[index];
         slot.draft.clear();
-        if (slot.phase != SlotPhase::decode || !slot.governor) {
+        if (none || slot.phase != SlotPhase::decode || !slot.governor) {
             return;
         }
         const auto   wanted = static_cast<size_t>(slot.request.options.max_tokens) - slot.output.size();

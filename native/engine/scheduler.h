@@ -68,7 +68,7 @@ class Scheduler {
     void     admit();
     void     start(Request request, KvCache::Lease lease);
     uint64_t choose_members();
-    void     draft(uint64_t members);
+    void     draft(uint64_t members, bool none);
     void     make_room_in_contexts(uint64_t members);
     void     take_results(const BatchPlan & plan);
     void     take_prompt(std::span<const Contribution> part, size_t first);

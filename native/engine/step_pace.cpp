@@ -13,6 +13,9 @@ constexpr double ALONE_MS      = 200; // a pass without streams: a cancel need n
 constexpr double LATENCY_SHARE = 0.3; // of a pass that only decodes: leaves room for noise below one half
 constexpr double BALANCED_MS   = 50;
 
+// Where prompts never cease, one pass in so many is left to the streams, to see what they cost.
+constexpr size_t PROBE_EVERY = 64;
+
 // Small passes say little: their fixed cost dominates.
 constexpr size_t SMALLEST = 16;
 
@@ -56,9 +59,12 @@ size_t StepPace::prefill_budget(size_t decoding) const {
     if (mode_ == ScheduleMode::throughput) {
         return batch_size_;
     }
+    if (decode_ms_[std::min(decoding, batch_size_)] <= 0 || mixed_ >= PROBE_EVERY) {
+        return 0;
+    }
     const double per_token = mixed_ms_ > 0 ? mixed_ms_ : alone_ms_;
     const double decode    = decode_ms(decoding);
-    if (per_token <= 0 || decode <= 0) {
+    if (per_token <= 0) {
         return std::min(FIRST_MIXED, batch_size_);
     }
     const double share =
@@ -69,6 +75,7 @@ size_t StepPace::prefill_budget(size_t decoding) const {
 void StepPace::observe(size_t decoding, size_t prefill, double ms) {
     if (prefill == 0) {
         if (decoding > 0) {
+            mixed_ = 0;
             blend(decode_ms_[std::min(decoding, batch_size_)], ms, 0.2);
         }
         return;
@@ -77,9 +84,11 @@ void StepPace::observe(size_t decoding, size_t prefill, double ms) {
     if (decoding == 0) {
         if (prefill >= SMALLEST) {
             blend(alone_ms_, ms / tokens, 0.3);
+            least_ms_ = least_ms_ > 0 ? std::min(least_ms_, ms / tokens) : ms / tokens;
         }
         return;
     }
+    mixed_++;
     if (const double decode = decode_ms(decoding); decode > 0) {
         // One pass that another program held up must not stop a prompt for long.
         const double ceiling = 4 * std::max(alone_ms_, decode / static_cast<double>(decoding));

@@ -88,10 +88,44 @@ TEST_CASE("batch_planner: a higher priority gets most of the budget, the others 
           std::map<uint32_t, size_t>{{0, 10}, {1, 10}, {2, 40}});
 }
 
-TEST_CASE("batch_planner: of a budget smaller than the number of prompts the oldest gets its token") {
-    const auto   slots = make_slots(prefilling(9, 10), prefilling(2, 400), prefilling(5, 10));
-    BatchPlanner planner(3, 64);
-    CHECK(prompt_tokens(planner.plan(slots, 0b111, 1)) == std::map<uint32_t, size_t>{{1, 1}});
+TEST_CASE("batch_planner: of a budget of one token the shortest rest gets one half, the other goes around") {
+    const auto                 slots = make_slots(prefilling(9, 300), prefilling(2, 400), prefilling(5, 10));
+    BatchPlanner               planner(3, 64);
+    std::map<uint32_t, size_t> taken;
+    for (int i = 0; i < 600; i++) {
+        const auto one = prompt_tokens(planner.plan(slots, 0b111, 1));
+        REQUIRE(one.size() == 1);
+        taken[one.begin()->first] += one.begin()->second;
+    }
+    CHECK(taken[0] == doctest::Approx(100).epsilon(0.05));
+    CHECK(taken[1] == doctest::Approx(100).epsilon(0.05));
+    CHECK(taken[2] == doctest::Approx(400).epsilon(0.05));
+}
+
+TEST_CASE(
+    "batch_planner: with a small budget every prompt moves on soon, also where sets of slots alternate") {
+    std::vector<Slot> slots;
+    for (RequestId id = 1; id <= 8; id++) {
+        slots.push_back(prefilling(id, 1000));
+    }
+    for (const size_t sets : {1, 2, 3, 4}) {
+        for (const size_t budget : {1, 3}) {
+            BatchPlanner               planner(8, 64);
+            std::map<uint32_t, size_t> last;
+            for (size_t plan = 1; plan <= 2000; plan++) {
+                uint64_t members = 0;
+                for (size_t i = plan % sets; i < 8; i += sets) {
+                    members |= uint64_t{1} << i;
+                }
+                for (const auto & [slot, count] : prompt_tokens(planner.plan(slots, members, budget))) {
+                    last[slot] = count > 0 ? plan : last[slot];
+                }
+                for (uint32_t slot = 0; slot < 8; slot++) {
+                    CHECK(plan - last[slot] <= 4 * 8 * sets);
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("batch_planner: a prompt stops at a checkpoint") {

@@ -35,6 +35,25 @@ TEST_CASE("request_queue: the higher priority first, then the older") {
     CHECK(drain(queue) == std::vector<RequestId>{3, 5, 1, 4, 2});
 }
 
+TEST_CASE("request_queue: seven may overtake the oldest in a row, not more") {
+    RequestQueue queue;
+    const auto   push = [&](RequestId id, int64_t priority) {
+        auto request            = waiting(id, priority);
+        request.times.submitted = static_cast<double>(id);
+        queue.push(std::move(request));
+    };
+    push(1, -5);
+    push(2, -5);
+    for (RequestId id = 10; id < 30; id++) {
+        push(id, 5);
+    }
+    const auto order = drain(queue);
+    CHECK(order[7] == 1);
+    CHECK(order[15] == 2);
+    CHECK(order[0] == 10);
+    CHECK(order.back() == 29);
+}
+
 TEST_CASE("request_queue: one whose key is in use holds up only its twins") {
     RequestQueue queue;
     queue.push(waiting(1, 0, "a"));

@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "abi": {"abi", "chat", "engine", "include"},
     "soak": {"soak", "include"},
     "tests": {"tests", "engine", "chat", "soak"},
+    "simulator": {"simulator", "engine"},
 }
 
 
