@@ -70,7 +70,7 @@ static PrefixStoreSettings prefix_store_settings(const ModelFiles & files, const
             .disk_bytes   = static_cast<uint64_t>(options.prefix_cache_disk_bytes),
             .folder       = options.prefix_cache_folder,
             .fingerprint  = snapshot_fingerprint(files, options),
-            .trimmable    = decoder.can_trim()};
+            .trimmable    = decoder.can_trim_saved()};
 }
 
 static SchedulerOptions scheduler_options(const LoadOptions & options) {

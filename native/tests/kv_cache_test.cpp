@@ -231,3 +231,25 @@ TEST_CASE("kv_cache: where sequences cannot be trimmed, a checkpoint is wanted w
     CHECK(third.reused.source == CacheSource::prefix);
     CHECK(third.reused.tokens == 80);
 }
+
+TEST_CASE("kv_cache: where a window has moved on, a sequence is not cut to what is gone") {
+    Bench bench(1);
+    bench.run(wants(numbered(100), "a"));
+    bench.decoder.gone_before[0] = 70;
+    CHECK(bench.run(wants(numbered(80) + numbered(40, 500), "a")).reused.source == CacheSource::live);
+    const auto back = bench.run(wants(numbered(40) + numbered(60, 600), "a"));
+    CHECK(back.reused.source == CacheSource::prefix);
+    CHECK(back.reused.tokens == 40);
+}
+
+TEST_CASE(
+    "kv_cache: where saved states cannot be cut, live sequences still are, and checkpoints are wanted") {
+    Bench bench(2, /*trims*/ false);
+    bench.decoder.trims       = true;
+    bench.decoder.saved_trims = false;
+    bench.run(wants(numbered(100), "a"));
+    CHECK(bench.run(wants(numbered(60) + numbered(60, 500), "a")).reused.tokens == 60);
+    const auto other = bench.run(wants(numbered(60) + numbered(60, 600), "b"));
+    CHECK(other.reused.tokens == 0);
+    CHECK(other.checkpoint == 60);
+}
