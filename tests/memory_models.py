@@ -29,8 +29,8 @@ WKV_HEAD, WKV_RANK = 64, 8
 # only, of which attention has most (in float16). Those of answers to prompts that differ in one early token
 # differ by far more (test_native_memory.py checks it).
 TOLERANCES = {
-    "plain": 0.03,
-    "sliding": 0.03,
+    "plain": 0.08,
+    "sliding": 0.05,
     "recurrent": 1e-4,
     "rwkv": 1e-4,
     "hybrid": 0.01,

@@ -56,8 +56,10 @@ static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOpti
     if (options.prefix_cache_folder.empty()) {
         return "";
     }
-    std::vector<std::string> parts = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
-                                      fingerprint_file(files.model)};
+    // A state tells the number of KV buffers, and fits only where there are as many.
+    const int64_t            buffers = options.unified_cache ? 1 : options.slots;
+    std::vector<std::string> parts   = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
+                                        std::to_string(buffers), fingerprint_file(files.model)};
     for (const AdapterFile & file : files.adapters) {
         parts.push_back(fingerprint_file(file.path));
     }

@@ -117,6 +117,7 @@ CacheUse KvCache::fill(size_t index, const Request & request) {
         }
         if (state) { // and the sequence is empty now
             sequence.tokens.clear();
+            store_.reject(*match);
         }
     }
     const size_t kept = std::min(live, sequence.tokens.size());

@@ -186,6 +186,17 @@ TEST_CASE("kv_cache: a snapshot that cannot be restored costs the time to comput
     CHECK(bench.decoder.sequences.at(0) == numbered(100));
 }
 
+TEST_CASE("kv_cache: a snapshot that could not be restored gives way to a new one") {
+    Bench bench(1);
+    bench.run(wants(numbered(100), "a"));
+    bench.run(wants(numbered(100, 500), "b"));
+    bench.decoder.restores_fail = true;
+    const size_t saves          = bench.decoder.saves;
+    bench.run(wants(numbered(100), "a"));
+    CHECK(bench.decoder.saves == saves + 1);
+    CHECK(bench.store.stats().entries == 2);
+}
+
 TEST_CASE("kv_cache: after a shift only the part before the gap is anybody's prompt") {
     Bench      bench(1);
     const auto lease = bench.begin(wants(numbered(100), "a"));

@@ -48,7 +48,7 @@ def test_the_models_depend_on_their_whole_reach(bench: Bench, model: str) -> Non
     differences = [
         abs(a.logprob - b.logprob) for a, b in zip(expected.logprobs, other.logprobs, strict=True)
     ]
-    assert max(differences) > 5 * TOLERANCES[model]
+    assert max(differences) > 4 * TOLERANCES[model]
     assert len(set(expected.token_ids)) > 2
 
 
@@ -126,6 +126,19 @@ def test_what_was_evicted_comes_back_from_its_snapshot(bench: Bench, kind: Kind)
 
 
 @each_kind
+def test_going_back_behind_a_restored_snapshot_is_never_wrong(bench: Bench, kind: Kind) -> None:
+    """Of a window it holds nothing but the end."""
+    engine = bench.open(kind, slots=1)
+    for back in (1, 14, 15, 16, 17, 30, 70):
+        ask(engine, FIRST, "one")
+        ask(engine, words(41, 90), "two")
+        restored = ask(engine, FIRST + words(back, 20), "one", max_tokens=1)
+        assert source(restored) == "prefix"
+        prompt = FIRST[:-back] + words(42 + back, 5)
+        bench.check(kind, ask(engine, prompt, "one"), prompt)
+
+
+@each_kind
 def test_slots_side_by_side_answer_as_alone(bench: Bench, kind: Kind) -> None:
     engine = bench.open(kind, slots=4, batch_size=32)
     prompts = [FIRST, words(60, 17), SECOND, words(61, 130), THIRD, words(62, 50), FIRST]
@@ -154,6 +167,9 @@ def test_a_cancelled_prefill_leaves_nothing_wrong(bench: Bench, kind: Kind) -> N
     assert halfway > 0, "no prefill was cancelled in the middle"
 
 
+_TWO = ((FIRST, "one"), (SECOND, "two"))
+
+
 @each_kind
 def test_a_full_context_slides_or_is_refused(bench: Bench, kind: Kind) -> None:
     engine = bench.open(kind, slots=2, context_size=128)
@@ -163,17 +179,20 @@ def test_a_full_context_slides_or_is_refused(bench: Bench, kind: Kind) -> None:
         assert caught.value.code == "invalid_option"
         assert "overflow" in caught.value.message
         return
-    result = ask(engine, FIRST, "one", overflow="shift", max_tokens=500)
-    assert result.stats["shifted"] > 3 * 14
-    assert result.usage.output_tokens == 500
-    assert result.logprobs is not None
-    assert all(math.isfinite(token.logprob) for token in result.logprobs)
-    # Neither random nor frozen: as sure of itself as before it slid.
-    before = sum(token.logprob for token in result.logprobs[:28]) / 28
-    after = sum(token.logprob for token in result.logprobs[-100:]) / 100
-    assert after > 3 * before - 0.5
+    runs = [start(engine, prompt, key, overflow="shift", max_tokens=500) for prompt, key in _TWO]
+    for run in runs:
+        result = run.result()
+        assert result.stats["shifted"] > 4 * 48, "it was full several times"
+        assert result.usage.output_tokens == 500
+        assert result.logprobs is not None
+        assert all(math.isfinite(token.logprob) for token in result.logprobs)
+        # Neither random nor frozen: about as sure of itself as before it slid.
+        before = sum(token.logprob for token in result.logprobs[:28]) / 28
+        after = sum(token.logprob for token in result.logprobs[-100:]) / 100
+        assert after > 3 * before - 0.5
     # What has slid is the state of no text: only the part before the gap may serve.
-    for prompt in (FIRST, FIRST + result.text[:20], FIRST + result.text[-20:]):
+    text = runs[0].result().text
+    for prompt in (FIRST, FIRST + text[:20], FIRST + text[-20:]):
         bench.check(kind, ask(engine, prompt, "one", max_tokens=4), prompt, tokens=4)
 
 
@@ -196,20 +215,20 @@ def test_guesses_change_nothing(bench: Bench, kind: Kind) -> None:
 @each_kind
 def test_all_contexts_can_be_full_at_once(bench: Bench, kind: Kind) -> None:
     """Of a unified cache too: nothing that is left over from before may take the place."""
-    engine = bench.open(kind, slots=4, context_size=96, batch_size=16)
+    engine = bench.open(kind, slots=4, context_size=128, batch_size=16)  # 512: llama.cpp adds nothing to it
     for turn in range(3):
-        prompts = [words(100 * turn + number, 60 + number) for number in range(4)]
+        prompts = [words(300 + 10 * turn + number, 100 + number) for number in range(4)]
         runs = [start(engine, prompt, f"key {n}", max_tokens=200) for n, prompt in enumerate(prompts)]
         for prompt, run in zip(prompts, runs, strict=True):
             result = run.result()
             assert result.finish_reason == "length"
-            assert len(prompt) + result.usage.output_tokens in (96, 97)
+            assert len(prompt) + result.usage.output_tokens in (128, 129)
             tokens = result.usage.output_tokens
             bench.check(kind, result, prompt, tokens=tokens)
 
 
 @each_kind
-@pytest.mark.parametrize("budget", [0, 1, 1000, 40_000, 120_000])
+@pytest.mark.parametrize("budget", [0, 1000, 40_000, 120_000])
 def test_any_budget_of_the_store_is_right(bench: Bench, kind: Kind, budget: int) -> None:
     engine = bench.open(kind, slots=1, prefix_cache_bytes=budget)
     for turn in range(2):

@@ -102,8 +102,10 @@ def test_another_layout_is_right_whatever_it_reuses(bench: Bench, model: str, tm
     for unified in (False, True):
         for options in ({"slots": 3}, {"slots": 1, "context_size": 160}, {"batch_size": 16}):
             with bench.open(Kind(model, unified), prefix_cache_folder=str(tmp_path), **options) as engine:
-                for _ in range(2):
-                    assert_same(model, ask(engine, PROMPT), bench.cold(model, PROMPT))
+                answers = [ask(engine, PROMPT) for _ in range(2)]
+                for answer in answers:
+                    assert_same(model, answer, bench.cold(model, PROMPT))
+                assert answers[1].usage.cached_tokens == len(PROMPT) - 1
 
 
 @each_model
