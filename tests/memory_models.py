@@ -25,9 +25,9 @@ INNER, STATE, RANK, CONV = 2 * WIDTH, 8, 8, 4
 SHORTCONV = 3
 WKV_HEAD, WKV_RANK = 64, 8
 
-# Log probabilities of answers to the same prompt differ by less, however it was split into batches: by rounding
-# only, of which attention has most (in float16). Those of answers to prompts that differ in one early token
-# differ by far more (test_native_memory.py checks it).
+# Log probabilities of answers to the same prompt differ by less, however it was split into batches: by
+# rounding only, of which attention has most (in float16). Those of answers to prompts that differ in one
+# early token differ by far more (test_native_memory.py checks it).
 TOLERANCES = {
     "plain": 0.08,
     "sliding": 0.05,
@@ -160,7 +160,8 @@ def _make(
         "attention.value_length": Value(UINT32, HEAD),
         "attention.layer_norm_rms_epsilon": Value(FLOAT32, 1e-6),
         "attention.layer_norm_epsilon": Value(FLOAT32, 1e-5),
-    } | settings
+        **settings,
+    }
     gguf.metadata = {
         "general.architecture": Value(STRING, architecture),
         "general.name": Value(STRING, f"Random {architecture}"),

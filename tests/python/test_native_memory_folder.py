@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.memory_models import memory_model
 from tests.python.memory_cases import (
-    STATEFUL,
     Bench,
     Kind,
     ask,
@@ -126,5 +125,4 @@ def test_damage_costs_the_time_to_compute_only(bench: Bench, model: str, tmp_pat
         with bench.open(kind, prefix_cache_folder=str(folder)) as engine:
             answer = ask(engine, PROMPT)
             assert_same(model, answer, bench.cold(model, PROMPT))
-            assert source(answer) in (("none", "disk") if model in STATEFUL else ("none",))
-
+            assert source(answer) == "none"
