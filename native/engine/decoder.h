@@ -40,6 +40,14 @@ class Decoder {
     // windows without the rest), a sequence only ever grows, or is replaced by a saved state.
     virtual bool can_trim() const = 0;
 
+    // Whether this sequence can be cut at this length now, so that what is left is all that its next token
+    // looks at. Not where a window has moved on and the tokens before it are gone.
+    virtual bool can_trim_to(size_t slot, size_t length) const = 0;
+
+    // Whether a saved state, too, can be cut once it is restored. Of sliding-window layers it holds only the
+    // window before its end.
+    virtual bool can_trim_saved() const = 0;
+
     // Whether tokens can be taken out of the middle of a sequence.
     virtual bool can_shift() const = 0;
 

@@ -57,8 +57,10 @@ static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOpti
     if (options.prefix_cache_folder.empty()) {
         return "";
     }
-    std::vector<std::string> parts = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
-                                      fingerprint_file(files.model)};
+    // A state tells the number of KV buffers, and fits only where there are as many.
+    const int64_t            buffers = options.unified_cache ? 1 : options.slots;
+    std::vector<std::string> parts   = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
+                                        std::to_string(buffers), fingerprint_file(files.model)};
     for (const AdapterFile & file : files.adapters) {
         parts.push_back(fingerprint_file(file.path));
     }
@@ -71,7 +73,7 @@ static PrefixStoreSettings prefix_store_settings(const ModelFiles & files, const
             .disk_bytes   = static_cast<uint64_t>(options.prefix_cache_disk_bytes),
             .folder       = options.prefix_cache_folder,
             .fingerprint  = snapshot_fingerprint(files, options),
-            .trimmable    = decoder.can_trim()};
+            .trimmable    = decoder.can_trim_saved()};
 }
 
 static SchedulerOptions scheduler_options(const LoadOptions & options) {

@@ -51,27 +51,29 @@ size_t KvCache::shared(const Sequence & sequence, const Request & request) const
 }
 
 // Of these, what the request can continue from in place.
-size_t KvCache::reusable(const Sequence & sequence, const Request & request) const {
-    const size_t tokens = shared(sequence, request);
-    return decoder_.can_trim() || tokens == sequence.tokens.size() ? tokens : 0;
+size_t KvCache::reusable(size_t index, const Request & request) const {
+    const Sequence & sequence = sequences_[index];
+    const size_t     tokens   = shared(sequence, request);
+    return tokens == sequence.tokens.size() || decoder_.can_trim_to(index, tokens) ? tokens : 0;
 }
 
 // The sequence to use, of those that are free: its own; one that nobody owns and that has much of the
 // prompt; an empty one; the one that is missed least.
 size_t KvCache::choose(const Request & request) const {
     const std::string & key  = request.options.context_key;
-    const auto          rank = [&](const Sequence & sequence) {
-        const size_t reuse   = reusable(sequence, request);
-        const bool   own     = !key.empty() && sequence.key == key;
-        const bool   nobodys = sequence.key.empty();
-        const bool   fits    = nobodys && reuse >= WORTH_COPYING;
-        const int    kind    = own ? 0 : fits ? 1 : sequence.tokens.empty() ? 2 : nobodys ? 3 : 4;
+    const auto          rank = [&](size_t index) {
+        const Sequence & sequence = sequences_[index];
+        const size_t     reuse    = reusable(index, request);
+        const bool       own      = !key.empty() && sequence.key == key;
+        const bool       nobodys  = sequence.key.empty();
+        const bool       fits     = nobodys && reuse >= WORTH_COPYING;
+        const int        kind     = own ? 0 : fits ? 1 : sequence.tokens.empty() ? 2 : nobodys ? 3 : 4;
         return std::tuple(kind, fits ? sequence.tokens.size() - reuse : 0, sequence.used);
     };
     size_t best = sequences_.size();
     for (size_t i = 0; i < sequences_.size(); i++) {
         const bool free = !sequences_[i].leased;
-        if (free && (best == sequences_.size() || rank(sequences_[i]) < rank(sequences_[best]))) {
+        if (free && (best == sequences_.size() || rank(i) < rank(best))) {
             best = i;
         }
     }
@@ -95,7 +97,7 @@ std::optional<KvCache::Lease> KvCache::acquire(const Request & request) {
 
 CacheUse KvCache::fill(size_t index, const Request & request) {
     Sequence &                 sequence = sequences_[index];
-    const size_t               live     = reusable(sequence, request);
+    const size_t               live     = reusable(index, request);
     const PrefixStore::Bounds  bounds   = {live + WORTH_COPYING, request.prompt.size() - 1};
     std::optional<PrefixMatch> match;
     if (bounds.at_least <= bounds.at_most) {
@@ -115,6 +117,7 @@ CacheUse KvCache::fill(size_t index, const Request & request) {
         }
         if (state) { // and the sequence is empty now
             sequence.tokens.clear();
+            store_.reject(*match);
         }
     }
     const size_t kept = std::min(live, sequence.tokens.size());
@@ -124,10 +127,10 @@ CacheUse KvCache::fill(size_t index, const Request & request) {
     return {kept > 0 ? CacheSource::live : CacheSource::none, kept};
 }
 
-// Where a sequence cannot be trimmed, a snapshot serves only prompts that go on from just there. So one is
+// Where a saved state cannot be trimmed, a snapshot serves only prompts that go on from just there. So one is
 // taken where this prompt parts from one that was seen before: what they share others may share too.
 size_t KvCache::find_checkpoint(const Request & request, size_t reused) {
-    if (decoder_.can_trim()) {
+    if (decoder_.can_trim_saved()) {
         return 0;
     }
     const size_t at_most = request.prompt.size() - 1;

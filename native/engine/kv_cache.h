@@ -72,7 +72,7 @@ class KvCache {
 
     Sequence & held(const Lease & lease);
     size_t     shared(const Sequence & sequence, const Request & request) const;
-    size_t     reusable(const Sequence & sequence, const Request & request) const;
+    size_t     reusable(size_t index, const Request & request) const;
     size_t     choose(const Request & request) const;
     void       make_room(size_t index, const Request & request);
     CacheUse   fill(size_t index, const Request & request);

@@ -3,6 +3,8 @@
 
 #include "engine/log_capture.h"
 
+#include <algorithm>
+
 namespace headrace {
 
 static llama_context_ptr make_context(const Model & model, const LoadOptions & options) {
@@ -33,8 +35,10 @@ static llama_context_ptr make_context(const Model & model, const LoadOptions & o
 
 // The state of a recurrent layer cannot go back; a window without the rest has forgotten what was before it.
 static bool trims(const Model & model, const LoadOptions & options) {
-    const bool windows = llama_model_n_swa(model.get()) > 0 && options.sliding_cache;
-    return !llama_model_is_recurrent(model.get()) && !llama_model_is_hybrid(model.get()) && !windows;
+    const bool windows    = llama_model_n_swa(model.get()) > 0 && options.sliding_cache;
+    const bool compressed = model.info().architecture == "deepseek4"; // its seq_rm() takes all or nothing
+    return !llama_model_is_recurrent(model.get()) && !llama_model_is_hybrid(model.get()) && !windows &&
+           !compressed;
 }
 
 LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options, ggml_threadpool & threads)
@@ -42,7 +46,8 @@ LlamaDecoder::LlamaDecoder(const Model & model, const LoadOptions & options, ggm
       batch_(new llama_batch(llama_batch_init(static_cast<int32_t>(options.batch_size), 0, 1))),
       context_size_(static_cast<size_t>(options.context_size)),
       vocabulary_size_(static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())))),
-      model_(model), can_trim_(trims(model, options)),
+      model_(model), window_(static_cast<size_t>(std::max(llama_model_n_swa(model.get()), 0))),
+      can_trim_(trims(model, options)),
       can_shift_(can_trim_ && has_memory() && llama_memory_can_shift(llama_get_memory(context_.get()))) {
     llama_attach_threadpool(context_.get(), &threads, &threads);
 }
@@ -86,6 +91,16 @@ void LlamaDecoder::use_adapters(std::span<const AdapterUse> adapters) {
 
 static llama_seq_id sequence_id(size_t slot) {
     return static_cast<llama_seq_id>(slot);
+}
+
+// Even a cache that keeps all tokens of sliding-window layers may take the places of those that no window
+// reaches any more. What is left of a sequence there is always without gaps.
+bool LlamaDecoder::can_trim_to(size_t slot, size_t length) const {
+    if (!can_trim_ || window_ == 0 || length == 0) {
+        return can_trim_ || length == 0;
+    }
+    const llama_pos first = llama_memory_seq_pos_min(llama_get_memory(context_.get()), sequence_id(slot));
+    return first == 0 || (first > 0 && static_cast<size_t>(first) + window_ <= length + 1);
 }
 
 void LlamaDecoder::trim(size_t slot, size_t length) {

@@ -36,6 +36,8 @@ class LlamaDecoder : public Decoder {
     void                   use_adapters(std::span<const AdapterUse> adapters) override;
 
     bool          can_trim() const override { return can_trim_; }
+    bool          can_trim_to(size_t slot, size_t length) const override;
+    bool          can_trim_saved() const override { return can_trim_ && window_ == 0; }
     bool          can_shift() const override { return can_shift_; }
     void          trim(size_t slot, size_t length) override;
     void          shift(size_t slot, size_t keep, size_t count) override;
@@ -49,6 +51,7 @@ class LlamaDecoder : public Decoder {
     size_t                                          context_size_;
     size_t                                          vocabulary_size_;
     const Model &                                   model_;
+    size_t                                          window_; // of sliding-window layers; 0: none
     bool                                            can_trim_;
     bool                                            can_shift_;
 };

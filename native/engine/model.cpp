@@ -6,6 +6,7 @@
 #include "engine/regex_stack.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 
@@ -43,6 +44,25 @@ static llama_model_ptr load(const std::string & path, bool memory_map, const Loa
     return model;
 }
 
+static std::string metadata(const llama_model * model, const char * key) {
+    std::string   value(256, '\0');
+    const int32_t length = llama_model_meta_val_str(model, key, value.data(), value.size());
+    value.resize(static_cast<size_t>(std::clamp<int32_t>(length, 0, static_cast<int32_t>(value.size()) - 1)));
+    return value;
+}
+
+// ggml's RWKV kernels take whole vectors of up to 64 numbers, and write behind a head that is no multiple of
+// them. All trained models have heads of 64.
+static void check_heads(const llama_model * model) {
+    const std::string key    = metadata(model, "general.architecture") + ".wkv.head_size";
+    const std::string size   = metadata(model, key.c_str());
+    const auto        number = std::strtoul(size.c_str(), nullptr, 10);
+    if (!size.empty() && (number == 0 || number % 64 != 0)) {
+        throw Error(ErrorCode::model_invalid,
+                    "the model cannot be computed: its heads of " + size + " numbers are no multiple of 64");
+    }
+}
+
 Model::Model(const std::string & path, bool memory_map, const LoadProgress & progress) {
     static std::once_flag initialised;
     std::call_once(initialised, llama_backend_init);
@@ -58,6 +78,7 @@ Model::Model(const std::string & path, bool memory_map, const LoadProgress & pro
         throw Error(ErrorCode::model_invalid, NOT_USABLE);
     }
     causal_ = decoder && own_metadata("attention.causal") != "false";
+    check_heads(model_.get());
 }
 
 size_t Model::add_adapter(const std::string & path) {
@@ -160,13 +181,6 @@ std::vector<Token> Model::find_tokens(const std::string & text) const {
         }
     }
     return found;
-}
-
-static std::string metadata(const llama_model * model, const char * key) {
-    std::string   value(256, '\0');
-    const int32_t length = llama_model_meta_val_str(model, key, value.data(), value.size());
-    value.resize(static_cast<size_t>(std::clamp<int32_t>(length, 0, static_cast<int32_t>(value.size()) - 1)));
-    return value;
 }
 
 std::string Model::own_metadata(const std::string & name) const {

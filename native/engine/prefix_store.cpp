@@ -122,6 +122,12 @@ PrefixState PrefixStore::take(const PrefixMatch & match) {
     return state;
 }
 
+void PrefixStore::reject(const PrefixMatch & match) {
+    if (const auto found = entries_.find(match.entry); found != entries_.end()) {
+        forget(found->second);
+    }
+}
+
 // Reads the state from its file into memory. Null: the entry is gone.
 PrefixState PrefixStore::load(Entry & entry) {
     make_room(memory_cost(entry), entry.id);

@@ -86,6 +86,9 @@ class PrefixStore {
     // deleted. What is given out stays valid, and is no longer the store's to count once it is evicted.
     PrefixState take(const PrefixMatch & match);
 
+    // Forgets a state that the model could not restore, so that a new one can take its place. Its file stays.
+    void reject(const PrefixMatch & match);
+
     // Whether a state of so many bytes for exactly these tokens would add something. False if there is one
     // already, or a longer one that can be trimmed to it. To be asked before the state is copied.
     bool wants(std::string_view context, std::span<const Token> tokens, size_t state_bytes) const;

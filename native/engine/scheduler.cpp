@@ -159,7 +159,7 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     occupied_ |= bit(lease.sequence);
     totals_.cached_tokens += lease.reused.tokens;
     totals_.slid_tokens += slot.request.slid;
-    if (slot.stop_at == 0 && !decoder_.can_trim()) {
+    if (slot.stop_at == 0 && !decoder_.can_trim_saved()) {
         slot.stop_at = slot.request.prompt.size() - 1;
     }
     if (drafter_ && decoder_.can_trim()) {
@@ -255,7 +255,7 @@ void Scheduler::take_prompt(std::span<const Contribution> part, size_t first) {
     slot.computed += part.size();
     if (slot.computed == slot.stop_at || slot.computed == slot.request.prompt.size()) {
         cache_.save(slot.lease);
-        slot.stop_at = decoder_.can_trim() ? 0 : slot.request.prompt.size() - 1;
+        slot.stop_at = decoder_.can_trim_saved() ? 0 : slot.request.prompt.size() - 1;
     }
     if (part.back().wants_logits) {
         slot.phase = SlotPhase::decode;

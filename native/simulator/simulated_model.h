@@ -45,6 +45,8 @@ class SimulatedDecoder : public Decoder {
     size_t                 context_size() const override { return scenario_.context; }
     void                   use_adapters(std::span<const AdapterUse>) override {}
     bool                   can_trim() const override { return scenario_.trims; }
+    bool                   can_trim_to(size_t, size_t) const override { return scenario_.trims; }
+    bool                   can_trim_saved() const override { return scenario_.trims; }
     bool                   can_shift() const override { return scenario_.trims; }
     void                   trim(size_t slot, size_t length) override;
     void                   shift(size_t slot, size_t keep, size_t count) override;

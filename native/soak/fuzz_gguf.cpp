@@ -172,7 +172,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
     // Weights of zeros make logits that are all the same: a fault that is meant to be told.
     const json options = {{"contextSize", 32}, {"threads", several ? 2 : 1}, {"healthWatch", "off"}};
     const bool loaded  = engine.load(json({{"model", path}, {"options", options}}).dump());
-    fuzz_outcome = told(engine.take_events());
+    fuzz_outcome       = told(engine.take_events());
     if (loaded) {
         engine.submit(R"({"id":1,"operation":"query","prompt":"abc","options":{"maxTokens":3}})");
         for (int ticks = 0; ticks < 100 && engine.tick(1000) > 0; ticks++) {

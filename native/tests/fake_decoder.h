@@ -64,6 +64,11 @@ class FakeDecoder : public Decoder {
 
     bool can_trim() const override { return trims; }
     bool can_shift() const override { return trims; }
+    bool can_trim_saved() const override { return trims && saved_trims; }
+    bool can_trim_to(size_t slot, size_t length) const override {
+        const auto from = gone_before.find(static_cast<uint32_t>(slot));
+        return trims && (from == gone_before.end() || length >= from->second);
+    }
 
     void trim(size_t slot, size_t length) override {
         auto & sequence = sequences[static_cast<uint32_t>(slot)];
@@ -112,7 +117,9 @@ class FakeDecoder : public Decoder {
 
     std::vector<BatchPlan>                 plans;
     std::vector<AdapterUse>                adapters_in_use;
-    bool                                   trims         = true;  // false: like a recurrent model
+    bool                                   trims       = true;    // false: like a recurrent model
+    bool                                   saved_trims = true;    // false: like a sliding window
+    std::map<uint32_t, size_t>             gone_before;           // sequences cannot be cut below this
     bool                                   restores_fail = false; // as if memory were short
     mutable size_t                         saves         = 0;
     size_t                                 restores      = 0;

@@ -186,6 +186,17 @@ TEST_CASE("kv_cache: a snapshot that cannot be restored costs the time to comput
     CHECK(bench.decoder.sequences.at(0) == numbered(100));
 }
 
+TEST_CASE("kv_cache: a snapshot that could not be restored gives way to a new one") {
+    Bench bench(1);
+    bench.run(wants(numbered(100), "a"));
+    bench.run(wants(numbered(100, 500), "b"));
+    bench.decoder.restores_fail = true;
+    const size_t saves          = bench.decoder.saves;
+    bench.run(wants(numbered(100), "a"));
+    CHECK(bench.decoder.saves == saves + 1);
+    CHECK(bench.store.stats().entries == 2);
+}
+
 TEST_CASE("kv_cache: after a shift only the part before the gap is anybody's prompt") {
     Bench      bench(1);
     const auto lease = bench.begin(wants(numbered(100), "a"));
@@ -230,4 +241,26 @@ TEST_CASE("kv_cache: where sequences cannot be trimmed, a checkpoint is wanted w
     const auto third = bench.run(wants(numbered(80) + numbered(40, 700)));
     CHECK(third.reused.source == CacheSource::prefix);
     CHECK(third.reused.tokens == 80);
+}
+
+TEST_CASE("kv_cache: where a window has moved on, a sequence is not cut to what is gone") {
+    Bench bench(1);
+    bench.run(wants(numbered(100), "a"));
+    bench.decoder.gone_before[0] = 70;
+    CHECK(bench.run(wants(numbered(80) + numbered(40, 500), "a")).reused.source == CacheSource::live);
+    const auto back = bench.run(wants(numbered(40) + numbered(60, 600), "a"));
+    CHECK(back.reused.source == CacheSource::prefix);
+    CHECK(back.reused.tokens == 40);
+}
+
+TEST_CASE(
+    "kv_cache: where saved states cannot be cut, live sequences still are, and checkpoints are wanted") {
+    Bench bench(2, /*trims*/ false);
+    bench.decoder.trims       = true;
+    bench.decoder.saved_trims = false;
+    bench.run(wants(numbered(100), "a"));
+    CHECK(bench.run(wants(numbered(60) + numbered(60, 500), "a")).reused.tokens == 60);
+    const auto other = bench.run(wants(numbered(60) + numbered(60, 600), "b"));
+    CHECK(other.reused.tokens == 0);
+    CHECK(other.checkpoint == 60);
 }

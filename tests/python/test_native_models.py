@@ -28,6 +28,7 @@ from tests.gguf_builder import (
     renamed,
     unsound,
 )
+from tests.memory_models import rwkv
 from tests.python.conftest import OpenEngine
 
 GREEDY = {"temperature": 0}
@@ -146,6 +147,15 @@ def test_a_tensor_as_large_as_numbers_go_is_refused(open_engine: OpenEngine) -> 
     # Its end, counted from the file's beginning, does not fit into 64 bits.
     gguf.tensors[-1].shape = (2**30 - 1, 2**32)
     assert refusal(open_engine, gguf).code in ("model_truncated", "model_invalid")
+
+
+@pytest.mark.parametrize("size", [0, 16, 32])
+def test_heads_that_a_kernel_would_write_behind_are_refused(open_engine: OpenEngine, size: int) -> None:
+    gguf = rwkv()
+    gguf.metadata["rwkv7.wkv.head_size"] = Value(UINT32, size)
+    error = refusal(open_engine, gguf)
+    assert error.code == "model_invalid"
+    assert str(size) in error.message
 
 
 @pytest.mark.parametrize("keep", [0.001, 0.01, 0.02, 0.05, 0.5, 0.999])
