@@ -348,7 +348,7 @@ def test_every_load(simulator: Simulator, scenario: dict[str, Any]) -> None:
         check(run)
 
 
-@SETTINGS
+@settings(SETTINGS, max_examples=50)
 @given(scenario=scenarios(), batch=st.integers(1, 4))
 def test_streams_take_turns_where_they_are_more_than_the_batch(
     simulator: Simulator, scenario: dict[str, Any], batch: int
