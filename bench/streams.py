@@ -248,7 +248,7 @@ def table(figures: Mapping[str, Any]) -> str:
     widest = str(STREAMS[-1])
     lines = [
         f"{figures['model']}, {figures['threads']} threads; tokens/s of all streams together",
-        "".join(f"{count + ' streams':>12}" for count in rates),
+        "".join(f"{count + ' at once':>12}" for count in rates),
         "".join(f"{rate:>12.1f}" for rate in rates.values()),
         "",
         f"prefill: {whole:.1f} tokens/s; in passes of {SMALL_BATCH}: {eights:.1f}",

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from bench.promises import measure_promises
 from bench.scheduler import MODES, calibrated, make_load, measure, percentiles, table
 from bench.simulator import Simulator
 from build_tools.workspace import Workspace
@@ -52,6 +53,22 @@ def test_every_mode_is_measured(simulator: Simulator) -> None:
             assert 0 < kind["itlMs"]["p50"] <= kind["itlMs"]["p95"]
     text = table(figures)
     assert all(word in text for word in (*MODES, "document", "p95 ratio", "TTFT of 50 tokens"))
+
+
+def test_promises_are_measured_on_machines_of_any_speed(simulator: Simulator) -> None:
+    slow = measure_promises(simulator, {}, ["latency"])["latency"]
+    fast_cost = {
+        "fixedMs": 0.03,
+        "decodeMs": 0.034,
+        "prefillMs": 0.034,
+        "logitsMs": 0.009,
+        "attentionMs": 8e-6,
+    }
+    fast = measure_promises(simulator, fast_cost, ["latency"])["latency"]
+    for streams in ("1", "8"):
+        for ratio in ("ratioP50", "ratioP95"):
+            expected = slow["besidePrompt"][streams][ratio]
+            assert fast["besidePrompt"][streams][ratio] == pytest.approx(expected, rel=0.1)
 
 
 def test_a_cost_model_is_calibrated_by_what_streams_took() -> None:
