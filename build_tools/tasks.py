@@ -36,7 +36,7 @@ TASKS = {
     "test": "set up, check and run every test",
     "soak": "random operations on the engine under sanitizers",
     "fuzz": "damaged commands and models under a sanitizer",
-    "bench": "measure speed; arguments go to the bench package",
+    "bench": "measure speed: decode (unless named), streams or scheduler",
     "package": "build the wheel",
     "all": "set up and build everything, the wheel included",
     "clean": "delete the build folder; the shared cache stays",
@@ -67,6 +67,16 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
         "all": [*setup_steps(workspace), package_step(workspace)],
     }
     return steps.get(task, [])
+
+
+def bench_steps(workspace: Workspace, measurement: str) -> list[Step]:
+    """What a measurement of the bench package needs; any other word stands for the one of a page."""
+    sources = sources_step(workspace)
+    steps = {
+        "scheduler": [sources, native_step(workspace, tests=True)],
+        "streams": [sources, native_step(workspace), demo_model_step(workspace)],
+    }
+    return steps.get(measurement) or task_steps("bench", workspace)
 
 
 def serve_steps(workspace: Workspace, *, demo_model: bool, browser: bool) -> list[Step]:
@@ -107,7 +117,7 @@ def run_tests(workspace: Workspace, reporter: Reporter, *, fast: bool, arguments
 
 def run_bench(workspace: Workspace, reporter: Reporter, arguments: Sequence[str]) -> int:
     """Runs the steps, then the bench package. Returns its exit status."""
-    run_steps(task_steps("bench", workspace), workspace, reporter)
+    run_steps(bench_steps(workspace, arguments[0] if arguments else ""), workspace, reporter)
     return _run_in_view(workspace, "bench", [environment_python(workspace), "-m", "bench", *arguments])
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from build_tools.__main__ import main, parser
-from build_tools.tasks import TASKS, serve_steps, steps_before_tests, task_steps
+from build_tools.tasks import TASKS, bench_steps, serve_steps, steps_before_tests, task_steps
 from build_tools.workspace import Workspace
 
 COMMANDS = {"test", "clean"}
@@ -30,6 +30,17 @@ def test_fast_tests_need_neither_browser_nor_wasm(workspace: Workspace) -> None:
     whole = {step.name for step in steps_before_tests(workspace, fast=False)}
     assert whole - fast == {"toolchain", "wasm", "chromium"}
     assert fast < whole
+
+
+def test_measurements_need_no_more_than_they_measure(workspace: Workspace) -> None:
+    names = {kind: [step.name for step in bench_steps(workspace, kind)] for kind in ("scheduler", "streams")}
+    assert names["scheduler"] == ["sources", "native-tests"]
+    assert names["streams"][:2] == ["sources", "native"]
+    assert "wasm" not in names["streams"]
+    for other in ("", "decode", "--json"):
+        assert [step.name for step in bench_steps(workspace, other)] == [
+            step.name for step in task_steps("bench", workspace)
+        ]
 
 
 def test_serving_needs_no_more_than_it_serves(workspace: Workspace) -> None:

@@ -348,7 +348,7 @@ def test_every_load(simulator: Simulator, scenario: dict[str, Any]) -> None:
         check(run)
 
 
-@SETTINGS
+@settings(SETTINGS, max_examples=50)
 @given(scenario=scenarios(), batch=st.integers(1, 4))
 def test_streams_take_turns_where_they_are_more_than_the_batch(
     simulator: Simulator, scenario: dict[str, Any], batch: int
@@ -378,6 +378,28 @@ def test_a_stream_is_not_shut_out_by_newcomers_with_other_adapters(simulator: Si
     arrivals = [long_one, *newcomers]
     run = RunOf(simulator, {"slots": 2, "queueLimit": 1000, "keepPlans": True, "arrivals": arrivals})
     assert run.records[1]["endedPlan"] < 2 * 50 + 5
+
+
+@pytest.mark.parametrize("adapters", [["", "", "", "", "", ""], ["", "x", "", "x", "", "x"]])
+def test_prompts_take_turns_beside_a_stream(simulator: Simulator, adapters: list[str]) -> None:
+    """The streams leave a token or two per pass, and the shortest prompt must not have them all."""
+    lengths = [10, 10, 400, 300, 200, 500]
+    arrivals = [
+        {
+            "id": n + 1,
+            "atMs": 0,
+            "prompt": [[n + 1, length]],
+            "output": 3000 if n < 2 else 1,
+            "adapter": adapter,
+        }
+        for n, (length, adapter) in enumerate(zip(lengths, adapters, strict=True))
+    ]
+    scenario = {"slots": 6, "batchSize": 64, "schedule": "latency", "keepPlans": True, "arrivals": arrivals}
+    run = RunOf(simulator, scenario)
+    check_prompts_move(run)
+    check_streams(run)
+    beside = [plan for plan in run.plans if {part.kinds[0] for part in plan} == {"prefill", "decode"}]
+    assert len(beside) > 200
 
 
 def test_a_scenario_that_makes_no_sense_is_refused_and_the_next_one_runs(simulator: Simulator) -> None:
