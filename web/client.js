@@ -164,7 +164,7 @@ export class HeadraceClient {
   }
 
   /**
-   * How many tokens a text is, or the prompt that `chat` makes of messages and its options, such as `tools`.
+   * How many tokens a text is.
    * @overload
    * @param {EndpointRef} ref
    * @param {string} input
@@ -172,6 +172,7 @@ export class HeadraceClient {
    * @returns {Promise<number>}
    */
   /**
+   * How many tokens the prompt is that `chat` makes of these messages and its options, such as `tools`.
    * @overload
    * @param {EndpointRef} ref
    * @param {ChatMessage[]} input

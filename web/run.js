@@ -44,8 +44,8 @@ export class Run {
   #cancelRequest;
 
   /**
-   * @param {(feed: RunFeed<R, Options>) => () => void} start called once, at once, with this run's feed; returns what
-   *   asks the endpoint to end the request
+   * @param {(feed: RunFeed<R, Options>) => () => void} start called once, at once, with this run's feed;
+   *   returns what asks the endpoint to end the request
    * @param {AbortSignal} [signal] cancels the run, like `cancel()`
    */
   constructor(start, signal) {

@@ -162,7 +162,8 @@ function engineOptions(options) {
     ["contextSize", "context.size"],
     ["slots", "context.slots"],
   ]) {
-    if (name in options) throw invalid(name, `the option "${name}" is called "${alias}" for a local endpoint`);
+    if (name in options)
+      throw invalid(name, `the option "${name}" is called "${alias}" for a local endpoint`);
   }
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   for (const [name, value] of given) {
