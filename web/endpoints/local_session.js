@@ -5,10 +5,11 @@
 
 import { deferred } from "../deferred.js";
 import { HeadraceError } from "../errors.js";
+import { writeRequest } from "./request_json.js";
 
 /** @import { BackendChoice } from "../backend_choice.js" */
 /** @import { RunFeed } from "../run.js" */
-/** @import { Command, EngineRequest, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { Command, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
 /** @import { WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
 /** @import { Capabilities } from "./endpoint.js" */
 /** @import { LocalPlan } from "./local.js" */
@@ -107,9 +108,8 @@ export class LocalSession {
    */
   start(request, feed) {
     if (this.#end) throw HeadraceError.fromWire(this.#end.toWire());
-    refuseUnwritable(request.options ?? {});
     const id = this.#nextRequestId++;
-    this.#send({ type: "submit", request: toJson({ id, ...request }) });
+    this.#send({ type: "submit", request: writeRequest({ id, ...request }) });
     this.#unfinished.set(id, feed);
     return () => {
       if (this.#unfinished.has(id)) this.#send({ type: "cancel", id });
@@ -238,45 +238,6 @@ function startWorker(script, name) {
   } catch (error) {
     throw HeadraceError.from(error, "environment_unsupported", "the engine's worker could not be started");
   }
-}
-
-/**
- * Functions and symbols would be left out of JSON without a word.
- * @param {object} options
- */
-function refuseUnwritable(options) {
-  for (const [option, value] of Object.entries(options)) {
-    if (!["function", "symbol", "bigint"].includes(typeof value)) continue;
-    throw new HeadraceError("invalid_option", `the option "${option}" cannot be a ${typeof value}`, {
-      detail: { option },
-    });
-  }
-}
-
-/**
- * @param {EngineRequest} request
- * @returns {string}
- * @throws {HeadraceError} invalid_request, for what JSON has no form for: a BigInt, a circle, endless depth
- */
-function toJson(request) {
-  try {
-    return replaceHalfCharacters(JSON.stringify(request));
-  } catch (error) {
-    const [reason] = String(error instanceof Error ? error.message : error).split("\n");
-    throw new HeadraceError("invalid_request", `the request cannot be written as JSON: ${reason}`, {
-      cause: error,
-    });
-  }
-}
-
-/**
- * Half a surrogate pair, as cutting a text by length leaves, is no character: it becomes U+FFFD. In JSON it is
- * the only thing that is escaped as \ud800 to \udfff, in names of properties as in texts.
- * @param {string} json
- */
-function replaceHalfCharacters(json) {
-  // Every escape is matched, so that a backslash of the text is not taken for the beginning of one.
-  return json.replace(/\\(?:ud[89a-f]..|.)/g, (escape) => (escape.startsWith("\\ud") ? "\ufffd" : escape));
 }
 
 /** @param {AbortSignal} signal */
