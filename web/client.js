@@ -6,10 +6,12 @@
 import { HeadraceError } from "./errors.js";
 import { Run } from "./run.js";
 
-/** @import { GenerationOptions } from "headrace/declarations" */
-/** @import { Capabilities, EndpointDescription } from "./endpoints/endpoint.js" */
-/** @import { EndpointSession, Operation } from "./endpoints/endpoint.js" */
-/** @import { ChatMessage } from "./worker/protocol.js" */
+/** @import { EmbedOptions, GenerationOptions, Operation } from "headrace/declarations" */
+/** @import { TokenizeOptions } from "headrace/declarations" */
+/** @import { Capabilities, EndpointDescription, EndpointSession } from "./endpoints/endpoint.js" */
+/** @import { EmbedRun } from "./run.js" */
+/** @import { AuditedOp, ChatMessage, Metrics } from "./worker/protocol.js" */
+/** @import { OperationInput, Results } from "./worker/protocol.js" */
 
 /**
  * What `add` gave, or its id.
@@ -19,6 +21,11 @@ import { Run } from "./run.js";
 /**
  * Generation options, and a signal that cancels the run. Unknown names are refused by the endpoint.
  * @typedef {GenerationOptions & {signal?: AbortSignal}} RunOptions
+ */
+
+/**
+ * Options of embedding, and a signal that cancels the run.
+ * @typedef {EmbedOptions & {signal?: AbortSignal}} EmbedRunOptions
  */
 
 /** An endpoint that is being opened (`session` is null) or open. @typedef {object} Entry
@@ -105,29 +112,111 @@ export class HeadraceClient {
    * @returns {Run}
    */
   query(ref, prompt, options) {
-    return this.#run(ref, "query", prompt, options);
+    return this.#run(ref, { operation: "query", prompt }, options);
   }
 
   /**
    * Answers a conversation, with the model's own template.
+   *
+   * What a model calls of `options.tools` is in the result's `toolCalls`, piece by piece in the batches'
+   * too. To go on, add a turn `{ role: "assistant", tool_calls: [{ id, type: "function", function: { name,
+   * arguments } }] }` and one `{ role: "tool", tool_call_id: id, content }` for each call.
    * @param {EndpointRef} ref
    * @param {ChatMessage[]} messages
    * @param {RunOptions} [options]
    * @returns {Run}
    */
   chat(ref, messages, options) {
-    return this.#run(ref, "chat", messages, options);
+    return this.#run(ref, { operation: "chat", messages }, options);
   }
 
   /**
-   * Turns texts into vectors. No kind of endpoint can do this yet: unsupported_operation.
+   * Turns texts into vectors, one for each. There are no tokens to iterate: the response has them all.
    * @param {EndpointRef} ref
    * @param {string | string[]} input
-   * @param {RunOptions} [options]
-   * @returns {Run}
+   * @param {EmbedRunOptions} [options]
+   * @returns {EmbedRun}
    */
   embed(ref, input, options) {
-    return this.#run(ref, "embed", input, options);
+    const inputs = typeof input === "string" ? [input] : input;
+    return this.#run(ref, { operation: "embed", inputs }, options);
+  }
+
+  /**
+   * The tokens of a text.
+   * @param {EndpointRef} ref
+   * @param {string} text
+   * @param {TokenizeOptions} [options]
+   * @returns {Promise<number[]>} token ids
+   */
+  async tokenize(ref, text, options) {
+    return (await this.#ask(ref, { operation: "tokenize", text }, options)).tokenIds;
+  }
+
+  /**
+   * The text of tokens; bytes that are no whole character become U+FFFD.
+   * @param {EndpointRef} ref
+   * @param {number[]} tokenIds
+   * @returns {Promise<string>}
+   */
+  async detokenize(ref, tokenIds) {
+    return (await this.#ask(ref, { operation: "detokenize", tokenIds })).text;
+  }
+
+  /**
+   * How many tokens a text is.
+   * @overload
+   * @param {EndpointRef} ref
+   * @param {string} input
+   * @param {TokenizeOptions} [options]
+   * @returns {Promise<number>}
+   */
+  /**
+   * How many tokens the prompt is that `chat` makes of these messages and its options, such as `tools`.
+   * @overload
+   * @param {EndpointRef} ref
+   * @param {ChatMessage[]} input
+   * @param {GenerationOptions} [options]
+   * @returns {Promise<number>}
+   */
+  /**
+   * @param {EndpointRef} ref
+   * @param {string | ChatMessage[]} input
+   * @param {TokenizeOptions | GenerationOptions} [options]
+   * @returns {Promise<number>}
+   */
+  async countTokens(ref, input, options) {
+    const counted = Array.isArray(input) ? { messages: input } : { text: input };
+    return (await this.#ask(ref, { operation: "countTokens", ...counted }, options)).tokens;
+  }
+
+  /**
+   * The prompt that `chat` makes of these messages and its options, such as `tools`.
+   * @param {EndpointRef} ref
+   * @param {ChatMessage[]} messages
+   * @param {GenerationOptions} [options]
+   * @returns {Promise<string>}
+   */
+  async applyTemplate(ref, messages, options) {
+    return (await this.#ask(ref, { operation: "applyTemplate", messages }, options)).prompt;
+  }
+
+  /**
+   * Every kind of operation in the model's graphs, with the backend and the kernel that compute it.
+   * @param {EndpointRef} ref
+   * @returns {Promise<AuditedOp[]>}
+   */
+  async audit(ref) {
+    return (await this.#ask(ref, { operation: "audit" })).ops;
+  }
+
+  /**
+   * What the endpoint has done since it was added.
+   * @param {EndpointRef} ref
+   * @returns {Promise<Metrics>}
+   */
+  async metrics(ref) {
+    return this.#ask(ref, { operation: "metrics" });
   }
 
   /**
@@ -140,23 +229,42 @@ export class HeadraceClient {
 
   /**
    * Whatever goes wrong is told by the run, so that a caller has one place to look.
+   * @template R, Options
    * @param {EndpointRef} ref
-   * @param {Operation} operation
-   * @param {unknown} input
-   * @param {RunOptions} [options]
+   * @param {OperationInput} input
+   * @param {RunOptions | EmbedRunOptions} [options]
+   * @returns {Run<R, Options>}
    */
-  #run(ref, operation, input, options = {}) {
-    const refusal = refuseOptions(options);
-    const { signal, ...generation } = refusal ? /** @type {RunOptions} */ ({}) : options;
+  #run(ref, input, options = {}) {
+    const refusal = refuseOptions(options) ?? refuseSignal(options.signal);
+    const { signal, ...given } = refusal ? /** @type {RunOptions} */ ({}) : options;
     return new Run((feed) => {
       try {
         if (refusal) throw refusal;
-        return this.#session(ref).start(operation, input, generation, feed);
+        return this.#session(ref).start({ ...input, options: given }, feed);
       } catch (error) {
-        feed.fail(HeadraceError.from(error, "internal", `${operation} could not be started`));
+        feed.fail(HeadraceError.from(error, "internal", `${input.operation} could not be started`));
         return () => {};
       }
     }, signal);
+  }
+
+  /**
+   * A question that is answered at once, and cannot be cancelled.
+   * @template {Operation} Asked
+   * @param {EndpointRef} ref
+   * @param {OperationInput & {operation: Asked}} input
+   * @param {TokenizeOptions | GenerationOptions} [options]
+   * @returns {Promise<Results[Asked]>}
+   */
+  async #ask(ref, input, options) {
+    const refusal = options === undefined ? null : refuseOptions(options);
+    if (refusal) throw refusal;
+    const request = options === undefined ? input : { ...input, options };
+    /** @type {Run<any>} */
+    const run = new Run((feed) => this.#session(ref).start(request, feed));
+    const { endpoint, requestId, reasons, ...answer } = await run.response;
+    return answer;
   }
 
   /**
@@ -173,15 +281,18 @@ export class HeadraceClient {
 
 /**
  * What cannot be left to the endpoint, which sees neither the signal nor anything but an object.
- * @param {RunOptions} options
+ * @param {unknown} options
  * @returns {HeadraceError | null}
  */
 function refuseOptions(options) {
-  if (typeof options !== "object" || options === null || Array.isArray(options))
-    return invalidOption("options", "the options of an operation must be an object");
-  if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
-    return invalidOption("signal", 'the option "signal" must be an AbortSignal');
-  return null;
+  if (typeof options === "object" && options !== null && !Array.isArray(options)) return null;
+  return invalidOption("options", "the options of an operation must be an object");
+}
+
+/** @param {unknown} signal */
+function refuseSignal(signal) {
+  if (signal === undefined || signal instanceof AbortSignal) return null;
+  return invalidOption("signal", 'the option "signal" must be an AbortSignal');
 }
 
 /**

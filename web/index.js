@@ -2,16 +2,25 @@
 
 /** @typedef {import("./backend_choice.js").BackendChoice} BackendChoice */
 /** @typedef {import("./client.js").EndpointRef} EndpointRef */
+/** @typedef {import("./client.js").EmbedRunOptions} EmbedRunOptions */
 /** @typedef {import("./client.js").RunOptions} RunOptions */
 /** @typedef {import("./endpoints/endpoint.js").Capabilities} Capabilities */
 /** @typedef {import("./endpoints/endpoint.js").EndpointSession} EndpointSession */
+/** @typedef {import("./endpoints/local.js").LocalAdapter} LocalAdapter */
 /** @typedef {import("./endpoints/local.js").LocalOptions} LocalOptions */
 /** @typedef {import("./environment.js").Environment} Environment */
+/** @typedef {import("./run.js").EmbedResult} EmbedResult */
+/** @typedef {import("./run.js").EmbedRun} EmbedRun */
 /** @typedef {import("./run.js").Result} Result */
 /** @typedef {import("./run.js").Run} Run */
+/** @typedef {import("./worker/protocol.js").AuditedOp} AuditedOp */
 /** @typedef {import("./worker/protocol.js").ChatMessage} ChatMessage */
+/** @typedef {import("./worker/protocol.js").Metrics} Metrics */
 /** @typedef {import("./worker/protocol.js").Progress} Progress */
 /** @typedef {import("./worker/protocol.js").TokenBatch} TokenBatch */
+/** @typedef {import("./worker/protocol.js").TokenLogprob} TokenLogprob */
+/** @typedef {import("./worker/protocol.js").ToolCall} ToolCall */
+/** @typedef {import("./worker/protocol.js").ToolCallDelta} ToolCallDelta */
 
 export { HeadraceClient } from "./client.js";
 export { Endpoint } from "./endpoints/endpoint.js";

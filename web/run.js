@@ -6,24 +6,37 @@
 import { deferred } from "./deferred.js";
 
 /** @import { HeadraceError } from "./errors.js" */
-/** @import { Acceptance, EngineResult, TokenBatch } from "./worker/protocol.js" */
+/** @import { Acceptance, EmbeddingResult, GenerationResult, TokenBatch } from "./worker/protocol.js" */
+/** @import { EmbedOptions, GenerationOptions } from "headrace/declarations" */
 
 /**
- * What a finished run gives. `endpoint` and `requestId` say who answered, `reasons` why the endpoint runs
- * on the artifact, backend and threads named in `stats`.
- * @typedef {EngineResult & {endpoint: string, requestId: number, reasons: readonly string[]}} Result
+ * Who answered, and why the endpoint runs on the artifact, backend and threads named in `stats`.
+ * @typedef {{endpoint: string, requestId: number, reasons: readonly string[]}} Origin
+ */
+
+/** What a finished `query` or `chat` gives. @typedef {GenerationResult & Origin} Result */
+/** What a finished `embed` gives. @typedef {EmbeddingResult & Origin} EmbedResult */
+
+/**
+ * What `client.embed` gives: a run without tokens to read.
+ * @typedef {Run<EmbedResult, Required<EmbedOptions>>} EmbedRun
  */
 
 /**
  * The side of a run that its endpoint holds. After `done` or `fail` every further call is ignored.
- * @typedef {{accept: (acceptance: Acceptance) => void, push: (batch: TokenBatch) => void,
- *   done: (result: Result) => void, fail: (error: HeadraceError) => void}} RunFeed
+ * @template R, Options
+ * @typedef {{accept: (acceptance: Acceptance<Options>) => void, push: (batch: TokenBatch) => void,
+ *   done: (result: R) => void, fail: (error: HeadraceError) => void}} RunFeed
  */
 
-/** A running request; made by `client.query`, `client.chat` and `client.embed`. */
+/**
+ * A running request; made by `client.query`, `client.chat` and `client.embed`.
+ * @template [R=Result]
+ * @template [Options=Required<GenerationOptions>]
+ */
 export class Run {
   /** @type {TokenBatch[]} */ #batches = [];
-  /** @type {Acceptance | null} */ #acceptance = null;
+  /** @type {Acceptance<Options> | null} */ #acceptance = null;
   /** @type {HeadraceError | null} */ #error = null;
   #settled = false;
   /** Resolves, and is replaced, whenever there is something new for a reader. */
@@ -31,17 +44,18 @@ export class Run {
   #cancelRequest;
 
   /**
-   * @param {(feed: RunFeed) => () => void} start called once, at once, with this run's feed; returns what
-   *   asks the endpoint to end the request
+   * @param {(feed: RunFeed<R, Options>) => () => void} start called once, at once, with this run's feed;
+   *   returns what asks the endpoint to end the request
    * @param {AbortSignal} [signal] cancels the run, like `cancel()`
    */
   constructor(start, signal) {
-    /** @type {ReturnType<typeof deferred<Result>>} */
+    /** @type {ReturnType<typeof deferred<R>>} */
     const response = deferred();
 
     /**
-     * The result. Rejects with a HeadraceError; a cancelled run resolves, with finishReason "cancelled".
-     * @type {Promise<Result>}
+     * The result. Rejects with a HeadraceError; a cancelled run resolves, with finishReason "cancelled",
+     * unless it was to give vectors: without them it rejects, with the code cancelled.
+     * @type {Promise<R>}
      */
     this.response = response.promise;
 

@@ -6,7 +6,7 @@ Every module in this folder marks its tests `browser`.
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +84,15 @@ def artifacts_copy(artifacts_dir: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(artifacts_dir, tmp_path / "artifacts"))
 
 
-@pytest.fixture
-def open_tab(
+@contextmanager
+def tab_opener(
     browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
 ) -> Iterator[OpenTab]:
-    """Opens a tab on a server of its own; keywords say what differs.
+    """Gives what opens a tab on a server of its own; keywords say what differs.
 
     `demo` is the model that the server lists first; other keywords are Playwright's, of the context.
 
-    When the test ends, an unexpected complaint of a tab's console fails it.
+    At the end, an unexpected complaint of a tab's console is an error.
     """
     with ExitStack() as stack:
         tabs: list[Tab] = []
@@ -125,3 +125,12 @@ def open_tab(
         yield open_tab
     complaints = [text for tab in tabs for text in tab.unexpected()]
     assert not complaints, complaints
+
+
+@pytest.fixture
+def open_tab(
+    browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """Opens tabs for one test, see `tab_opener`."""
+    with tab_opener(browser, model_files, repo_root, artifacts_dir) as open_tab:
+        yield open_tab

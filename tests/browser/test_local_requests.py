@@ -1,6 +1,6 @@
 """Requests that are no text or no JSON: told under their own run, never at the expense of another.
 
-Counterparts: web/endpoints/local_session.js, web/worker/protocol.js. Options are the engine's business and
+Counterparts: web/endpoints/request_json.js, web/worker/protocol.js. Options are the engine's business and
 tested in tests/python.
 """
 
@@ -24,7 +24,7 @@ BESIDE = """async () => {{
 }}"""
 
 CIRCLE = "(() => { const circle = []; circle.push(circle); return circle; })()"
-DEEP = "(() => { let deep = []; for (let i = 0; i < 100000; i++) deep = [deep]; return deep; })()"
+DEEP = "(() => {{ let deep = []; for (let i = 0; i < {}; i++) deep = [deep]; return deep; }})()"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ DEEP = "(() => { let deep = []; for (let i = 0; i < 100000; i++) deep = [deep]; 
         "client.query(model, '>', { stop: [1n] })",
         "client.chat(model, [{ role: 'user', content: 1n }])",
         f"client.query(model, '>', {{ stop: {CIRCLE} }})",
-        f"client.query(model, '>', {{ stop: {DEEP} }})",
+        f"client.query(model, '>', {{ stop: {DEEP.format(100_000)} }})",
+        f"client.query(model, '>', {{ stop: {DEEP.format(240)} }})",
+        f"client.query(model, '>', {{ responseFormat: {DEEP.format(240)} }})",
     ],
 )
 def test_what_cannot_be_json_fails_its_own_run_only(open_tab: OpenTab, request_: str) -> None:

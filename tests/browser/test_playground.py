@@ -42,6 +42,8 @@ def test_a_conversation(open_tab: OpenTab, viewport: dict[str, int]) -> None:
     send(page, "List three colors.")
     expect(log).to_contain_text("blue")
     expect(page.locator(".turn.assistant").last).to_have_text("1. red\n2. green\n3. blue")
+    # The second prompt begins with the first one and its answer.
+    expect(page.locator(".figures").last).to_contain_text(re.compile(r"\d+ of \d+ tokens cached \(live\)"))
     assert page.evaluate("() => document.documentElement.scrollWidth") <= viewport["width"]
 
 

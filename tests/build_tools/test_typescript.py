@@ -12,7 +12,8 @@ from build_tools.workspace import Workspace
 
 # An unused @ts-expect-error is an error itself: every slip must be one.
 PROGRAM = """\
-import { Endpoint, HeadraceClient, HeadraceError, type Result } from "headrace";
+import { Endpoint, HeadraceClient, HeadraceError } from "headrace";
+import type { EmbedResult, Result, ToolCall } from "headrace";
 
 export async function answer(file: File): Promise<string> {
   const client = new HeadraceClient();
@@ -29,6 +30,35 @@ export async function answer(file: File): Promise<string> {
   // @ts-expect-error a field that no result has
   console.log(result.stats.artefact);
   return result.stats.artifact + result.finishReason;
+}
+
+export async function everythingElse(file: File): Promise<number[]> {
+  const client = new HeadraceClient();
+  const adapters = [{ name: "fr", model: "fr.gguf", scale: 0.5 }];
+  const local = Endpoint.local({ model: file, adapters, schedule: "latency", queueLimit: 4 });
+  await client.add("x", local);
+  // @ts-expect-error there is no such schedule
+  Endpoint.local({ model: file, schedule: "fast" });
+  // @ts-expect-error a page has no folder
+  Endpoint.local({ model: file, prefixCacheFolder: "/tmp" });
+
+  const embedding: EmbedResult = await client.embed("x", ["a"], { normalize: true }).response;
+  // @ts-expect-error an option of another operation
+  client.embed("x", "a", { maxTokens: 8 });
+  // @ts-expect-error vectors have no text
+  console.log(embedding.text);
+
+  const { toolCalls } = await client.chat("x", [{ role: "tool", content: "1", tool_call_id: "a" }]).response;
+  const calls: ToolCall[] = toolCalls ?? [];
+  const ids: number[] = await client.tokenize("x", calls[0]?.arguments ?? "", { addSpecial: false });
+  const text: string = await client.detokenize("x", ids);
+  const count = await client.countTokens("x", text, { addSpecial: false });
+  const more = await client.countTokens("x", [{ role: "user", content: "Hi" }], { tools: [] });
+  // @ts-expect-error an option of texts, asked of messages
+  await client.countTokens("x", [{ role: "user", content: "Hi" }], { addSpecial: false });
+  const { snapshots } = await client.metrics("x");
+  const [op] = await client.audit("x");
+  return [count, more, snapshots.hits, op?.count ?? 0, embedding.vectors[0]?.[0] ?? 0];
 }
 
 export function isCancelled(error: unknown): boolean {

@@ -5,11 +5,9 @@
 import { LocalEndpoint } from "./local.js";
 
 /** @import { RunFeed } from "../run.js" */
-/** @import { ModelFacts } from "../worker/protocol.js" */
+/** @import { ModelFacts, OperationRequest } from "../worker/protocol.js" */
 /** @import { LocalOptions } from "./local.js" */
-/** @import { LoadOptions } from "headrace/declarations" */
-
-/** @typedef {"query" | "chat" | "embed"} Operation */
+/** @import { LoadOptions, Operation } from "headrace/declarations" */
 
 /**
  * A description of an endpoint, which may be added to any number of clients. `open` starts one session;
@@ -19,7 +17,8 @@ import { LocalEndpoint } from "./local.js";
  */
 
 /**
- * What an endpoint can do, and what it runs on and why.
+ * What an endpoint can do, and what it runs on and why. `operations` are those of query, chat and embed that
+ * its model is made for; questions about texts, the audit and the metrics every local endpoint answers.
  * @typedef {object} Capabilities
  * @property {"local"} kind
  * @property {readonly Operation[]} operations
@@ -36,9 +35,9 @@ import { LocalEndpoint } from "./local.js";
  * @typedef {object} EndpointSession
  * @property {string} id
  * @property {string} kind
- * @property {(operation: Operation, input: unknown, options: Record<string, unknown>, feed: RunFeed) =>
- *   () => void} start begins a request, reports it to `feed` and returns what cancels it; throws a
- *   HeadraceError when it is refused before any work
+ * @property {(request: OperationRequest, feed: RunFeed<any, any>) => () => void} start begins a request,
+ *   reports it to `feed` (its `done` with the operation's result and the Origin) and returns what cancels
+ *   it; throws a HeadraceError when it is refused before any work
  * @property {() => Capabilities} capabilities
  * @property {() => Promise<void>} close fails what is unfinished with engine_closed and
  *   resolves when all is gone

@@ -9,33 +9,69 @@ import { HeadraceError } from "../errors.js";
 import { LocalSession } from "./local_session.js";
 
 /** @import { BackendRequest } from "../backend_choice.js" */
-/** @import { ModelSource, Progress } from "../worker/protocol.js" */
+/** @import { ModelFiles, ModelSource, Progress } from "../worker/protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /**
- * @typedef {object} LocalOptions
- * @property {string | URL | File | Blob} model a GGUF file, or its address (relative to the page)
+ * Load options that have a name of their own here, or no meaning in a page.
+ * @typedef {"contextSize" | "slots" | "threads" | "prefixCacheFolder" | "prefixCacheDiskBytes"} OtherOption
+ */
+
+/** Load options that are passed on as they are. @typedef {Omit<LoadOptions, OtherOption>} EngineOptions */
+
+/** A GGUF file, or its address (relative to the page). @typedef {string | URL | File | Blob} LocalFile */
+
+/**
+ * A LoRA adapter: requests choose it by its name, `scale` (default 1) is its weight.
+ * @typedef {{name: string, model: LocalFile, scale?: number}} LocalAdapter
+ */
+
+/**
+ * @typedef {object} OwnOptions
+ * @property {LocalFile} model
+ * @property {LocalFile} [draftModel] a small model of the same vocabulary, for `speculation: "draft"`
+ * @property {LocalAdapter[]} [adapters]
  * @property {"auto" | "cpu" | "webgpu"} [backend] default "auto"
  * @property {"auto" | "st" | "mt"} [artifact] default "auto": multi-thread where the page allows it
  * @property {number} [threads] default 0: up to 4, as many as the browser offers; more than it offers is
  *   refused with environment_unsupported
  * @property {{size?: number, slots?: number}} [context] tokens of context, and requests at a time
- * @property {boolean} [selfTest] default true: six tokens at load, to prove that all of the model is computed
- * @property {(progress: Progress) => void} [onProgress] called at most ten times a second per phase
+ * @property {(progress: Progress) => void} [onProgress] called at most ten times a second per phase and file
  * @property {AbortSignal} [signal] cancels the download and the load
  * @property {string | URL} [artifactsUrl] folder of the engine's files; default "artifacts/" beside index.js
  */
 
+/** @typedef {OwnOptions & EngineOptions} LocalOptions */
+
 /**
  * Checked options.
  * @typedef {object} LocalPlan
- * @property {ModelSource} model
+ * @property {ModelFiles<ModelSource>} files
  * @property {BackendRequest} request
  * @property {LoadOptions} load
  * @property {(progress: Progress) => void} onProgress
  * @property {AbortSignal | undefined} signal
  * @property {string} artifactsUrl
  */
+
+/**
+ * Every option that is passed on, with its type; which ranges and choices there are, the engine knows.
+ * @type {Readonly<Record<keyof EngineOptions, "boolean" | "number" | "string">>}
+ */
+const ENGINE_OPTIONS = {
+  batchSize: "number",
+  schedule: "string",
+  queueLimit: "number",
+  speculation: "string",
+  draftTokens: "number",
+  unifiedCache: "boolean",
+  slidingCache: "boolean",
+  prefixCacheBytes: "number",
+  selfTest: "boolean",
+  healthWatch: "string",
+};
+
+const TYPE_NAMES = { boolean: "true or false", number: "a number", string: "a string" };
 
 /** Made by `Endpoint.local`. */
 export class LocalEndpoint {
@@ -66,29 +102,34 @@ function planLocal(options) {
   }
   const {
     model,
+    draftModel,
+    adapters,
     backend = "auto",
     artifact = "auto",
     threads = 0,
     context = {},
-    selfTest,
     onProgress,
     signal,
     artifactsUrl,
-    ...unknown
+    ...engine
   } = options;
-  refuseUnknown(unknown, "");
+  const load = { ...contextOptions(context), ...engineOptions(engine) };
   requireOneOf("backend", backend, ["auto", "cpu", "webgpu"]);
   requireOneOf("artifact", artifact, ["auto", "st", "mt"]);
   requireType("threads", Number.isInteger(threads) && threads >= 0, "a whole number from 0 (automatic) up");
-  requireType("selfTest", selfTest === undefined || typeof selfTest === "boolean", "true or false");
   requireType("onProgress", onProgress === undefined || typeof onProgress === "function", "a function");
   requireType("signal", signal === undefined || signal instanceof AbortSignal, "an AbortSignal");
+  requireDraft(load.speculation === "draft", draftModel !== undefined);
   const folder = resolve("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url));
 
   return {
-    model: modelSource(model),
+    files: {
+      model: fileSource("model", model),
+      ...(draftModel !== undefined && { draftModel: fileSource("draftModel", draftModel) }),
+      ...(adapters !== undefined && { adapters: adapterSources(adapters) }),
+    },
     request: { backend, artifact, threads },
-    load: { ...loadOptions(context), ...(selfTest !== undefined && { selfTest }) },
+    load,
     onProgress: onProgress ?? (() => {}),
     signal,
     artifactsUrl: folder.endsWith("/") ? folder : `${folder}/`,
@@ -100,13 +141,67 @@ function planLocal(options) {
  * @param {{size?: number, slots?: number}} context
  * @returns {LoadOptions}
  */
-function loadOptions(context) {
+function contextOptions(context) {
   requireType("context", typeof context === "object" && context !== null, "an object");
   const { size, slots, ...unknown } = context;
   refuseUnknown(unknown, "context.");
   requireType("context.size", size === undefined || typeof size === "number", "a number");
   requireType("context.slots", slots === undefined || typeof slots === "number", "a number");
   return { ...(size !== undefined && { contextSize: size }), ...(slots !== undefined && { slots }) };
+}
+
+/**
+ * @param {EngineOptions} options
+ * @returns {EngineOptions} those that are given
+ */
+function engineOptions(options) {
+  for (const name of ["prefixCacheFolder", "prefixCacheDiskBytes"]) {
+    if (name in options) throw invalid(name, `the option "${name}" is refused: a page has no folder yet`);
+  }
+  for (const [name, alias] of [
+    ["contextSize", "context.size"],
+    ["slots", "context.slots"],
+  ]) {
+    if (name in options)
+      throw invalid(name, `the option "${name}" is called "${alias}" for a local endpoint`);
+  }
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  for (const [name, value] of given) {
+    if (!Object.hasOwn(ENGINE_OPTIONS, name)) refuseUnknown({ [name]: value }, "");
+    const type = ENGINE_OPTIONS[/** @type {keyof EngineOptions} */ (name)];
+    requireType(name, typeof value === type, TYPE_NAMES[type]);
+  }
+  return Object.fromEntries(given);
+}
+
+/**
+ * As the engine would say, but before anything is fetched.
+ * @param {boolean} wanted
+ * @param {boolean} given
+ */
+function requireDraft(wanted, given) {
+  if (wanted && !given) throw invalid("draftModel", 'the speculation "draft" needs a "draftModel"');
+  if (given && !wanted) throw invalid("draftModel", 'a "draftModel" is of use only with speculation "draft"');
+}
+
+/**
+ * @param {LocalAdapter[]} adapters
+ * @returns {NonNullable<ModelFiles<ModelSource>["adapters"]>}
+ */
+function adapterSources(adapters) {
+  requireType("adapters", Array.isArray(adapters), "a list");
+  const names = new Set();
+  return adapters.map((adapter, index) => {
+    const option = `adapters[${index}]`;
+    requireType(option, typeof adapter === "object" && adapter !== null, "an object with name and model");
+    const { name, model, scale, ...unknown } = adapter;
+    refuseUnknown(unknown, `${option}.`);
+    requireType(`${option}.name`, typeof name === "string" && name !== "", "a string that is not empty");
+    requireType(`${option}.name`, !names.has(name), "a name of its own");
+    requireType(`${option}.scale`, scale === undefined || Number.isFinite(scale), "a number");
+    names.add(name);
+    return { name, model: fileSource(`${option}.model`, model), ...(scale !== undefined && { scale }) };
+  });
 }
 
 /**
@@ -119,15 +214,16 @@ function requireType(option, holds, type) {
 }
 
 /**
- * @param {LocalOptions["model"]} model
+ * @param {string} option
+ * @param {LocalFile} file
  * @returns {ModelSource}
  */
-function modelSource(model) {
-  if (model instanceof Blob)
-    return { kind: "blob", blob: model, name: model instanceof File ? model.name : "the blob" };
-  if ((typeof model === "string" && model !== "") || model instanceof URL)
-    return { kind: "url", url: resolve("model", model) };
-  throw invalid("model", 'the option "model" must be a URL, a File or a Blob');
+function fileSource(option, file) {
+  if (file instanceof Blob)
+    return { kind: "blob", blob: file, name: file instanceof File ? file.name : "the blob" };
+  if ((typeof file === "string" && file !== "") || file instanceof URL)
+    return { kind: "url", url: resolve(option, file) };
+  throw invalid(option, `the option "${option}" must be a URL, a File or a Blob`);
 }
 
 /**

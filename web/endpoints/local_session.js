@@ -5,12 +5,13 @@
 
 import { deferred } from "../deferred.js";
 import { HeadraceError } from "../errors.js";
+import { writeRequest } from "./request_json.js";
 
 /** @import { BackendChoice } from "../backend_choice.js" */
 /** @import { RunFeed } from "../run.js" */
-/** @import { Command, EngineRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { Command, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
 /** @import { WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
-/** @import { Capabilities, Operation } from "./endpoint.js" */
+/** @import { Capabilities } from "./endpoint.js" */
 /** @import { LocalPlan } from "./local.js" */
 
 /** How long a closing worker may take to finish its step and free the engine before it is terminated. */
@@ -24,7 +25,7 @@ export class LocalSession {
 
   #plan;
   #choice;
-  /** @type {Map<number, RunFeed>} */ #unfinished = new Map();
+  /** @type {Map<number, RunFeed<any, any>>} */ #unfinished = new Map();
   #nextRequestId = 1;
   /** @type {ReturnType<typeof deferred<ReadyEvent>>} settled by the first of: ready, a failure, a cancel */
   #opening = deferred();
@@ -85,7 +86,7 @@ export class LocalSession {
       artifactsUrl: plan.artifactsUrl,
       artifact: choice.artifact,
       threads: choice.threads,
-      model: plan.model,
+      files: plan.files,
       options: plan.load,
       lock: this.#lock,
     });
@@ -94,23 +95,21 @@ export class LocalSession {
   /** @returns {Capabilities} */
   capabilities() {
     if (!this.#ready) throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
-    const { model, options } = this.#ready;
+    const { model, operations, options } = this.#ready;
     const { backend, artifact, threads, reasons } = this.#choice;
-    const operations = /** @type {Operation[]} */ (model.chatTemplate ? ["query", "chat"] : ["query"]);
     return { kind: "local", operations, model, options, backend, artifact, threads, reasons };
   }
 
   /**
-   * @param {Operation} operation
-   * @param {unknown} input a prompt, or messages
-   * @param {Record<string, unknown>} options
-   * @param {RunFeed} feed
+   * What the model cannot do is refused by the engine, which knows the model.
+   * @param {OperationRequest} request
+   * @param {RunFeed<any, any>} feed
    * @returns {() => void} cancels the request
    */
-  start(operation, input, options, feed) {
+  start(request, feed) {
     if (this.#end) throw HeadraceError.fromWire(this.#end.toWire());
     const id = this.#nextRequestId++;
-    this.#send({ type: "submit", request: toJson(engineRequest(id, operation, input, options)) });
+    this.#send({ type: "submit", request: writeRequest({ id, ...request }) });
     this.#unfinished.set(id, feed);
     return () => {
       if (this.#unfinished.has(id)) this.#send({ type: "cancel", id });
@@ -148,8 +147,8 @@ export class LocalSession {
   #handle(event) {
     switch (event.type) {
       case "progress": {
-        const { phase, loaded, total } = event;
-        if (!this.#end) this.#plan.onProgress({ phase, loaded, total });
+        const { type, ...progress } = event;
+        if (!this.#end) this.#plan.onProgress(progress);
         break;
       }
       case "ready":
@@ -159,9 +158,11 @@ export class LocalSession {
       case "accepted":
         this.#unfinished.get(event.id)?.accept({ options: event.options, promptTokens: event.promptTokens });
         break;
-      case "tokens":
-        this.#unfinished.get(event.id)?.push({ text: event.text, tokenIds: event.tokenIds });
+      case "tokens": {
+        const { type, id, ...batch } = event;
+        this.#unfinished.get(id)?.push(batch);
         break;
+      }
       case "done":
         this.#take(event.id)?.done({
           ...event.result,
@@ -236,56 +237,6 @@ function startWorker(script, name) {
     return new Worker(script, { type: "module", name });
   } catch (error) {
     throw HeadraceError.from(error, "environment_unsupported", "the engine's worker could not be started");
-  }
-}
-
-/**
- * @param {number} id
- * @param {Operation} operation
- * @param {unknown} input
- * @param {Record<string, unknown>} options
- * @returns {EngineRequest}
- */
-function engineRequest(id, operation, input, options) {
-  for (const [option, value] of Object.entries(options)) {
-    if (["function", "symbol", "bigint"].includes(typeof value)) {
-      throw new HeadraceError("invalid_option", `the option "${option}" cannot be a ${typeof value}`, {
-        detail: { option },
-      });
-    }
-  }
-  // Types and ranges are checked by the engine, which knows them.
-  const request = { id, options };
-  switch (operation) {
-    case "query":
-      return { ...request, operation, prompt: /** @type {string} */ (input) };
-    case "chat":
-      return { ...request, operation, messages: /** @type {{role: string, content: string}[]} */ (input) };
-    default:
-      throw new HeadraceError("unsupported_operation", `a local endpoint cannot do "${operation}"`, {
-        detail: { operation, operations: ["query", "chat"] },
-      });
-  }
-}
-
-/**
- * @param {EngineRequest} request
- * @returns {string}
- * @throws {HeadraceError} invalid_request, for what JSON has no form for: a BigInt, a circle, endless depth
- */
-function toJson(request) {
-  const utf8 = new TextEncoder();
-  const text = new TextDecoder("utf-8", { ignoreBOM: true });
-  // Half a surrogate pair, as cutting a text by length leaves, is no character: it becomes U+FFFD.
-  const wellFormed = (/** @type {string} */ _key, /** @type {unknown} */ value) =>
-    typeof value === "string" ? text.decode(utf8.encode(value)) : value;
-  try {
-    return JSON.stringify(request, wellFormed);
-  } catch (error) {
-    const [reason] = String(error instanceof Error ? error.message : error).split("\n");
-    throw new HeadraceError("invalid_request", `the request cannot be written as JSON: ${reason}`, {
-      cause: error,
-    });
   }
 }
 

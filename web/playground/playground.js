@@ -176,6 +176,8 @@ function describe({ usage, stats, finishReason }) {
   const parts = [`${usage.outputTokens} tokens`];
   if (stats.decodeTokensPerSecond) parts.push(`${stats.decodeTokensPerSecond.toFixed(1)} tokens/s`);
   if (stats.ttftMs) parts.push(`first after ${(stats.ttftMs / 1000).toFixed(2)} s`);
+  const { source, tokens } = stats.cache;
+  if (tokens) parts.push(`${tokens} of ${usage.inputTokens} tokens cached (${source})`);
   if (finishReason === "length") parts.push("longest answer reached");
   if (finishReason === "cancelled") parts.push("stopped");
   return parts.join(" · ");

@@ -10,7 +10,7 @@ import { ReadAhead } from "./read_ahead.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
 /** @import { Instance } from "./instance.js" */
-/** @import { WorkerEvent } from "./protocol.js" */
+/** @import { ModelFiles, WorkerEvent } from "./protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /** HR_ABI_VERSION of native/include/headrace.h. */
@@ -84,18 +84,20 @@ export class EnginePort {
   }
 
   /**
-   * Loads a mounted model; blocks until that is done. The outcome is an event, see `takeEvents`.
-   * @param {string} path
+   * Loads mounted files; blocks until that is done. The outcome is an event, see `takeEvents`.
+   * @param {ModelFiles<string>} paths
    * @param {LoadOptions} options
    * @param {(fraction: number) => void} onProgress from 0 to 1, called during the load
    */
-  load(path, options, onProgress) {
+  load({ adapters = [], ...paths }, options, onProgress) {
+    const named = adapters.map(({ model, ...adapter }) => ({ ...adapter, path: model }));
+    const command = JSON.stringify({ ...paths, adapters: named, options });
     const progress = this.#module.addFunction((_user, fraction) => {
       onProgress(fraction);
       return 1;
     }, "iid");
     try {
-      this.#withText(JSON.stringify({ model: path, options }), (pointer, length) =>
+      this.#withText(command, (pointer, length) =>
         this.#call("hr_engine_load", this.#engine, pointer, length, progress, 0),
       );
     } finally {

@@ -6,10 +6,11 @@
 import { HeadraceError } from "../errors.js";
 import { findArtifact } from "./artifact.js";
 import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
-import { openModelSource } from "./model_source.js";
+import { openModelFiles } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
-/** @import { Command, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+/** @import { OpenFile } from "./model_source.js" */
+/** @import { Command, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
 
 const PROGRESS_INTERVAL_MS = 100;
 
@@ -43,19 +44,38 @@ scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =
   fail(HeadraceError.from(reason, "worker_crashed", "the engine's worker failed"));
 
 /** @param {OpenCommand} command */
-async function open({ artifactsUrl, artifact, threads, model, options, lock }) {
+async function open({ artifactsUrl, artifact, threads, files, options, lock }) {
   await holdLock(lock);
-  const progress = progressReporter();
+  const report = progressReporter();
 
-  progress("start", 0, 1);
+  report({ phase: "start", loaded: 0, total: 1 });
   const addresses = await findArtifact(artifactsUrl, artifact, EXPECTED_ABI_VERSION);
   const port = await EnginePort.start(addresses, threads);
-  progress("start", 1, 1);
+  report({ phase: "start", loaded: 1, total: 1 });
 
-  const { blob, name } = await openModelSource(model, (loaded, total) => progress("download", loaded, total));
-  port.load(port.mount(blob, name), { ...options, threads }, (fraction) => progress("load", fraction, 1));
+  const opened = await openModelFiles(files, (file, loaded, total) =>
+    report({ phase: "download", file, loaded, total }),
+  );
+  port.load(mountFiles(port, opened), { ...options, threads }, (fraction) =>
+    report({ phase: "load", loaded: fraction, total: 1 }),
+  );
   loop = new TickLoop(port, post, fail);
   post(port.takeEvents());
+}
+
+/**
+ * @param {EnginePort} port
+ * @param {ModelFiles<OpenFile>} files
+ * @returns {ModelFiles<string>} where the engine finds them
+ */
+function mountFiles(port, { model, draftModel, adapters = [] }) {
+  /** @param {OpenFile} file */
+  const mount = ({ blob, name }) => port.mount(blob, name);
+  return {
+    model: mount(model),
+    ...(draftModel && { draftModel: mount(draftModel) }),
+    adapters: adapters.map((adapter) => ({ ...adapter, model: mount(adapter.model) })),
+  };
 }
 
 /**
@@ -75,17 +95,18 @@ async function holdLock(name) {
   });
 }
 
-/** @returns {(phase: Progress["phase"], loaded: number, total: number | null) => void} */
+/** @returns {(progress: Progress) => void} */
 function progressReporter() {
   let lastTime = -Infinity;
-  /** @type {Progress["phase"] | null} */
-  let lastPhase = null;
-  return (phase, loaded, total) => {
+  let lastPart = "";
+  return (progress) => {
     const now = performance.now();
-    if (phase === lastPhase && loaded !== total && now - lastTime < PROGRESS_INTERVAL_MS) return;
+    const part = progress.phase === "download" ? progress.file : progress.phase;
+    const ended = progress.loaded === progress.total;
+    if (part === lastPart && !ended && now - lastTime < PROGRESS_INTERVAL_MS) return;
     lastTime = now;
-    lastPhase = phase;
-    post([{ type: "progress", phase, loaded, total }]);
+    lastPart = part;
+    post([{ type: "progress", ...progress }]);
   };
 }
 

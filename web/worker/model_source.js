@@ -1,18 +1,42 @@
-// Turns the model source of an open command into bytes that can be mounted.
+// Turns the model sources of an open command into bytes that can be mounted.
 //
-// Counterpart: engine_port.js, which mounts the Blob. Not a reader of models: of a local file only the
+// Counterpart: engine_port.js, which mounts the Blobs. Not a reader of models: of a local file only the
 // first bytes are looked at here.
 
 import { HeadraceError } from "../errors.js";
 import { download } from "../models/download.js";
 import { SNIFF_BYTES, requireGguf } from "../models/gguf.js";
 
-/** @import { ModelSource } from "./protocol.js" */
+/** @import { ModelFiles, ModelSource } from "./protocol.js" */
+
+/** @typedef {{blob: Blob, name: string}} OpenFile */
+
+/**
+ * One file after the other.
+ * @param {ModelFiles<ModelSource>} files
+ * @param {(file: string, loaded: number, total: number | null) => void} onProgress called while `file`, as
+ *   Progress names it, is downloaded
+ * @returns {Promise<ModelFiles<OpenFile>>}
+ * @throws {HeadraceError} as `openModelSource` does
+ */
+export async function openModelFiles({ model, draftModel, adapters = [] }, onProgress) {
+  /** @type {(source: ModelSource, file: string) => Promise<OpenFile>} */
+  const open = (source, file) => openModelSource(source, (loaded, total) => onProgress(file, loaded, total));
+
+  /** @type {ModelFiles<OpenFile>} */
+  const opened = { model: await open(model, "model") };
+  if (draftModel) opened.draftModel = await open(draftModel, "draftModel");
+  opened.adapters = [];
+  for (const { model: source, ...adapter } of adapters) {
+    opened.adapters.push({ ...adapter, model: await open(source, `adapters.${adapter.name}`) });
+  }
+  return opened;
+}
 
 /**
  * @param {ModelSource} source
  * @param {(loaded: number, total: number | null) => void} onProgress called while a URL is downloaded
- * @returns {Promise<{blob: Blob, name: string}>}
+ * @returns {Promise<OpenFile>}
  * @throws {HeadraceError} model_invalid, or as `download` does
  */
 export async function openModelSource(source, onProgress) {

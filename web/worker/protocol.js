@@ -4,34 +4,68 @@
 // The shapes of engine events are the wire format of native/include/headrace.h, told in ARCHITECTURE.md.
 // Not a request-and-reply protocol: commands go down, events come up, and only `id` ties them together.
 
-/** @import { GenerationOptions, LoadOptions } from "headrace/declarations" */
+/** @import { EmbedOptions, FinishReason, GenerationOptions } from "headrace/declarations" */
+/** @import { LoadOptions, Operation, TokenizeOptions } from "headrace/declarations" */
 /** @import { WireError } from "../errors.js" */
 
 // --- Commands: page to worker -------------------------------------------------------------------------
 
 /**
- * Where a model's bytes come from. A URL is absolute; a blob's name is only shown, never opened.
+ * Where a file's bytes come from. A URL is absolute; a blob's name is only shown, never opened.
  * @typedef {{kind: "url", url: string} | {kind: "blob", blob: Blob, name: string}} ModelSource
+ */
+
+/**
+ * `T` says where a file lies: a ModelSource on its way to the worker, a path for the engine.
+ * @template T
+ * @typedef {{model: T, draftModel?: T, adapters?: {name: string, model: T, scale?: number}[]}} ModelFiles
  */
 
 /**
  * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. The worker holds the
  * Web Lock `lock` for as long as it lives, from before its first message on.
  * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number,
- *   model: ModelSource, options: LoadOptions, lock: string}} OpenCommand
+ *   files: ModelFiles<ModelSource>, options: LoadOptions, lock: string}} OpenCommand
  */
 
-/** @typedef {{role: string, content: string}} ChatMessage */
+/** @typedef {{type: "text", text: string}} TextPart */
+
+/**
+ * A call in the conversation, as OpenAI-style clients keep it; `arguments` is JSON text.
+ * @typedef {{id: string, type: "function", function: {name: string, arguments: string}}} CallMessage
+ */
+
+/**
+ * One turn of a conversation, in the form that OpenAI-style clients use. `role` is system, user, assistant
+ * or tool. An assistant's turn may hold the calls it made, and then no content, and its reasoning; a tool's
+ * turn names the call that it answers.
+ * @typedef {{role: string, content?: string | TextPart[] | null, tool_calls?: CallMessage[],
+ *   reasoning?: string, tool_call_id?: string, name?: string}} ChatMessage
+ */
+
+/**
+ * What an endpoint is asked to do, and with what.
+ * @typedef {{operation: "query", prompt: string}
+ *   | {operation: "chat" | "countTokens" | "applyTemplate", messages: ChatMessage[]}
+ *   | {operation: "embed", inputs: string[]}
+ *   | {operation: "tokenize" | "countTokens", text: string}
+ *   | {operation: "detokenize", tokenIds: number[]}
+ *   | {operation: "audit" | "metrics"}} OperationInput
+ */
+
+/**
+ * Input and options are checked by the engine, which knows them.
+ * @typedef {OperationInput & {options?: GenerationOptions | EmbedOptions | TokenizeOptions}} OperationRequest
+ */
 
 /**
  * A request for the engine. `id` is a positive integer, never reused on the same endpoint.
- * @typedef {{id: number, options: GenerationOptions} &
- *   ({operation: "query", prompt: string} | {operation: "chat", messages: ChatMessage[]})} EngineRequest
+ * @typedef {{id: number} & OperationRequest} EngineRequest
  */
 
 /**
  * A submitted request is an EngineRequest as JSON: what cannot be written as JSON is refused in the page,
- * under the run it belongs to.
+ * under the run it belongs to, and the properties of a JSON schema keep their order.
  * @typedef {OpenCommand
  *   | {type: "submit", request: string}
  *   | {type: "cancel", id: number}
@@ -41,9 +75,11 @@
 // --- Events: worker to page ---------------------------------------------------------------------------
 
 /**
- * `download` counts bytes (total null when the server does not tell), `start` compiling and starting the
- * engine, `load` the engine reading the model; the last two run from 0 to 1 of 1.
- * @typedef {{phase: "download" | "start" | "load", loaded: number, total: number | null}} Progress
+ * `start` is compiling and starting the engine, `load` the engine reading the model: both run from 0 to 1 of
+ * 1. `download` counts the bytes of one file (total null when the server does not tell); `file` is "model",
+ * "draftModel" or an adapter's name behind "adapters.".
+ * @typedef {{phase: "start" | "load", loaded: number, total: number}
+ *   | {phase: "download", file: string, loaded: number, total: number | null}} Progress
  */
 
 /**
@@ -52,32 +88,112 @@
  */
 
 /**
- * @typedef {{type: "ready", model: ModelFacts, options: Required<LoadOptions>, backend: string,
- *   artifact: string, loadMs: number}} ReadyEvent
+ * `operations` are those of query, chat and embed that the model is made for.
+ * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
+ *   backend: string, artifact: string, loadMs: number}} ReadyEvent
  */
 
-/** @typedef {{options: Required<GenerationOptions>, promptTokens: number}} Acceptance */
-/** @typedef {{text: string, tokenIds: number[]}} TokenBatch */
-/** @typedef {{inputTokens: number, outputTokens: number, cachedTokens: number}} Usage */
+/**
+ * The engine's answer to a request: every option with the value in force, and the length of what it was
+ * given.
+ * @template [Options=Required<GenerationOptions>]
+ * @typedef {{options: Options, promptTokens: number}} Acceptance
+ */
 
 /**
- * Times in milliseconds; 0 for what there was too little of to measure.
+ * A token, its text, and the natural logarithm of its probability in the model's own distribution.
+ * @typedef {{tokenId: number, text: string, logprob: number}} TokenProbability
+ */
+
+/**
+ * `top` are the likeliest tokens in its place, topLogprobs of them.
+ * @typedef {TokenProbability & {top: TokenProbability[]}} TokenLogprob
+ */
+
+/**
+ * A function that the model wants called; `arguments` is JSON text.
+ * @typedef {{id: string, name: string, arguments: string}} ToolCall
+ */
+
+/**
+ * What a batch adds to call number `index`: `id` and `name` come once, `arguments` piece by piece.
+ * @typedef {{index: number, id?: string, name?: string, arguments: string}} ToolCallDelta
+ */
+
+/**
+ * What one tick added to a run. `reasoning` and `toolCalls` are there when something was added to them,
+ * `logprobs`, one for each token, when they were asked for.
+ * @typedef {{text: string, tokenIds: number[], reasoning?: string, toolCalls?: ToolCallDelta[],
+ *   logprobs?: TokenLogprob[]}} TokenBatch
+ */
+
+/**
+ * Tokens: the prompt's, the answer's, and how many of the prompt's needed no computing.
+ * @typedef {{inputTokens: number, outputTokens: number, cachedTokens: number}} Usage
+ */
+
+/**
+ * Times in milliseconds; 0 for what there was too little of to measure. `cache` tells where the part of the
+ * prompt came from that needed no computing: the slot of the same contextKey (live), or a snapshot in
+ * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context.
  * @typedef {{queueMs: number, prefillMs: number, ttftMs: number, totalMs: number,
  *   prefillTokensPerSecond: number, decodeTokensPerSecond: number, itlMs: {p50: number, p95: number},
+ *   cache: {source: "none" | "live" | "prefix" | "disk", tokens: number},
+ *   speculation: {drafted: number, accepted: number}, shifted: number,
  *   backend: string, artifact: string, threads: number}} Stats
  */
 
 /**
- * @typedef {{text: string, tokenIds: number[], finishReason: "stop" | "length" | "cancelled",
- *   usage: Usage, stats: Stats}} EngineResult
+ * What `query` and `chat` give. `toolCalls` and `reasoning` are there for a chat that may have them,
+ * `logprobs` when they were asked for.
+ * @typedef {{text: string, tokenIds: number[], finishReason: FinishReason, toolCalls?: ToolCall[],
+ *   reasoning?: string, logprobs?: TokenLogprob[], usage: Usage, stats: Stats}} GenerationResult
+ */
+
+/**
+ * @typedef {{queueMs: number, totalMs: number, tokensPerSecond: number, backend: string, artifact: string,
+ *   threads: number}} EmbedStats
+ */
+
+/**
+ * What `embed` gives: one vector of `dimensions` numbers for each input, in the inputs' order.
+ * @typedef {{vectors: number[][], dimensions: number, usage: Usage, stats: EmbedStats}} EmbeddingResult
+ */
+
+/**
+ * One kind of operation in the model's graphs: how often it comes, and what computes it.
+ * @typedef {{phase: string, op: string, inputs: string, output: string, backend: string, kernel: string,
+ *   count: number}} AuditedOp
+ */
+
+/**
+ * What an engine has done since it was loaded. Requests: `accepted`, of these `finished`, `cancelled` and
+ * `failed`; `waiting` and `running` now. `steps` are forward passes, `busyMs` the time spent in them.
+ * @typedef {{accepted: number, finished: number, cancelled: number, failed: number, waiting: number,
+ *   running: number, steps: number, busyMs: number, prefillTokens: number, decodeTokens: number,
+ *   cachedTokens: number, draftedTokens: number, acceptedDrafts: number, shiftedTokens: number,
+ *   snapshots: SnapshotMetrics}} Metrics
+ */
+
+/**
+ * @typedef {{entries: number, memoryBytes: number, diskEntries: number, diskBytes: number, hits: number,
+ *   diskHits: number, misses: number, evictions: number, rejectedFiles: number,
+ *   diskProblem: string}} SnapshotMetrics
+ */
+
+/**
+ * The results of the operations, by their names.
+ * @typedef {{query: GenerationResult, chat: GenerationResult, embed: EmbeddingResult,
+ *   tokenize: {tokenIds: number[]}, detokenize: {text: string}, countTokens: {tokens: number},
+ *   applyTemplate: {prompt: string}, audit: {ops: AuditedOp[]}, metrics: Metrics}} Results
  */
 
 /**
  * `engine_failed` and `closed` are final.
  * @typedef {ReadyEvent
- *   | {type: "accepted", id: number} & Acceptance
+ *   | {type: "accepted", id: number} & Acceptance<Required<GenerationOptions> | Required<EmbedOptions>>
  *   | {type: "tokens", id: number} & TokenBatch
- *   | {type: "done", id: number, result: EngineResult}
+ *   | {type: "done", id: number, result: Results[Operation]}
  *   | {type: "failed", id: number, error: WireError}
  *   | {type: "engine_failed", error: WireError}
  *   | {type: "progress"} & Progress

@@ -1,0 +1,119 @@
+// The page's end of a worker: what it sends, and what it makes of the events, on a worker that only listens.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { LocalSession } from "../../web/endpoints/local_session.js";
+
+const CHOICE = Object.freeze({ artifact: "st", backend: "cpu", threads: 1, reasons: ["As asked."] });
+const READY = Object.freeze({ type: "ready", model: {}, operations: ["query", "embed"], options: {} });
+
+/** @type {FakeWorker} */
+let latest;
+
+class FakeWorker {
+  /** @type {any[]} */ commands = [];
+  /** @type {(message: {data: object}) => void} */ onmessage = () => {};
+
+  constructor() {
+    latest = this;
+  }
+
+  /** @param {any} command */
+  postMessage(command) {
+    this.commands.push(command);
+    // As the real one, which shows by this that it lives.
+    if (command.type === "open") navigator.locks?.request(command.lock, () => new Promise(() => {}));
+  }
+
+  /** @param {object[]} events */
+  say(...events) {
+    this.onmessage({ data: { events } });
+  }
+
+  terminate() {}
+}
+
+/** A session that is ready, its worker, and what the application was told of progress. */
+async function openSession() {
+  globalThis.Worker = /** @type {any} */ (FakeWorker);
+  const progress = /** @type {object[]} */ ([]);
+  const plan = { files: {}, load: {}, artifactsUrl: "", onProgress: (event) => progress.push(event) };
+  const opening = LocalSession.open("model", plan, CHOICE, new AbortController().signal);
+  const worker = latest;
+  worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 }, READY);
+  return { session: await opening, worker, progress };
+}
+
+/** Starts a request and keeps what its feed is told. */
+function start(session, request) {
+  const told = /** @type {any[]} */ ([]);
+  const feed = Object.fromEntries(
+    ["accept", "push", "done", "fail"].map((name) => [name, (value) => told.push([name, value])]),
+  );
+  return { told, cancel: session.start(request, feed) };
+}
+
+/** @param {FakeWorker} worker */
+function sent(worker) {
+  return worker.commands.filter(({ type }) => type === "submit").map(({ request }) => request);
+}
+
+test("what the model is made for, and how far the loading is, are told as they come", async () => {
+  const { session, progress } = await openSession();
+  assert.deepEqual(session.capabilities().operations, ["query", "embed"]);
+  assert.deepEqual(progress, [{ phase: "download", file: "model", loaded: 1, total: 2 }]);
+});
+
+test("a request is passed on as it is, with a number of its own", async () => {
+  const { session, worker } = await openSession();
+  start(session, { operation: "embed", inputs: ["a"], options: { normalize: true } });
+  start(session, { operation: "detokenize", tokenIds: [1] });
+  assert.deepEqual(sent(worker).map(JSON.parse), [
+    { id: 1, operation: "embed", inputs: ["a"], options: { normalize: true } },
+    { id: 2, operation: "detokenize", tokenIds: [1] },
+  ]);
+});
+
+test("everything an event says reaches the run", async () => {
+  const { session, worker } = await openSession();
+  const { told } = start(session, { operation: "chat", messages: [], options: {} });
+  const batch = {
+    text: "",
+    tokenIds: [],
+    reasoning: "hm",
+    toolCalls: [{ index: 0, arguments: "{" }],
+    logprobs: [],
+  };
+  worker.say(
+    { type: "accepted", id: 1, options: { maxTokens: 1 }, promptTokens: 3 },
+    { type: "tokens", id: 1, ...batch },
+    { type: "done", id: 1, result: { text: "", toolCalls: [], finishReason: "tool_calls" } },
+    { type: "tokens", id: 1, text: "late", tokenIds: [] },
+  );
+  const origin = { endpoint: "model", requestId: 1, reasons: CHOICE.reasons };
+  assert.deepEqual(told, [
+    ["accept", { options: { maxTokens: 1 }, promptTokens: 3 }],
+    ["push", batch],
+    ["done", { text: "", toolCalls: [], finishReason: "tool_calls", ...origin }],
+  ]);
+});
+
+test("a request that cannot be written is refused and not sent", async () => {
+  const { session, worker } = await openSession();
+  const request = { operation: "query", prompt: "", options: { seed: 1n } };
+  assert.throws(() => start(session, request), { code: "invalid_option" });
+  assert.deepEqual(sent(worker), []);
+});
+
+test("a cancel is sent while the request runs, and not afterwards", async () => {
+  const { session, worker } = await openSession();
+  const { cancel } = start(session, { operation: "query", prompt: "", options: {} });
+  cancel();
+  worker.say({ type: "done", id: 1, result: {} });
+  cancel();
+  assert.deepEqual(
+    worker.commands.filter(({ type }) => type === "cancel"),
+    [{ type: "cancel", id: 1 }],
+  );
+});
