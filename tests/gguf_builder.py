@@ -65,7 +65,10 @@ class Gguf:
     tensors: list[Tensor] = field(default_factory=list)
 
     def write(self, path: Path, *, alignment: int = ALIGNMENT) -> Path:
-        """Writes the file and returns `path`. Another alignment also needs `general.alignment`."""
+        """Writes the file and returns `path`. Another alignment also needs `general.alignment`.
+
+        Padding takes no room on the disk, however large the alignment.
+        """
         header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(self.tensors), len(self.metadata)))
         for key, value in self.metadata.items():
             header += _string(key) + struct.pack("<I", value.kind) + _encode(value)
@@ -74,9 +77,12 @@ class Gguf:
             header += _string(tensor.name) + struct.pack("<I", len(tensor.shape))
             header += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
             header += struct.pack("<IQ", tensor.kind, offset)
-            offset += len(_padded(tensor.data, alignment))
-        parts = [bytes(header), *(tensor.data for tensor in self.tensors)]
-        path.write_bytes(b"".join(_padded(part, alignment) for part in parts))
+            offset += _aligned(len(tensor.data), alignment)
+        with path.open("wb") as file:
+            for part in (bytes(header), *(tensor.data for tensor in self.tensors)):
+                file.seek(_aligned(file.tell(), alignment))
+                file.write(part)
+            file.truncate(_aligned(file.tell(), alignment))
         return path
 
 
@@ -169,6 +175,22 @@ def parrot(
     for name, shape in layer.items():
         gguf.tensors.append(Tensor(f"blk.0.{name}.weight", shape, F32, bytes(4 * shape[0] * shape[1])))
     return gguf
+
+
+def far_apart(path: Path, alignment: int) -> Path:
+    """Writes a parrot of "abc" whose 20 tensors each begin at a multiple of `alignment`; returns `path`.
+
+    What is between them takes no room on the disk. All that the answer depends on comes last.
+    """
+    gguf = parrot([b"a", b"b", b"c"])
+    width, head, hidden = 288, 32, 32
+    biases = {"attn_q": head, "attn_k": head, "attn_v": head, "attn_output": width}
+    biases |= {"ffn_gate": hidden, "ffn_up": hidden, "ffn_down": width}
+    for name, size in biases.items():
+        gguf.tensors.insert(0, Tensor(f"blk.0.{name}.bias", (size,), F32, bytes(4 * size)))
+    gguf.tensors.sort(key=lambda tensor: tensor.name in ("token_embd.weight", "output.weight"))
+    gguf.metadata["general.alignment"] = Value(UINT32, alignment)
+    return gguf.write(path, alignment=alignment)
 
 
 def embedder() -> Gguf:
@@ -317,8 +339,8 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(text.encode())) + text.encode()
 
 
-def _padded(data: bytes, alignment: int) -> bytes:
-    return data + bytes(-len(data) % alignment)
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
 
 
 def _matrix(columns: int, rows: int, entries: Mapping[tuple[int, int], float]) -> bytes:

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace headrace {
 
@@ -77,6 +78,26 @@ std::optional<uint64_t> find_integer(const gguf_context * gguf, const std::strin
     }
 }
 
+// As find_integer, but the key may hold one for each layer.
+std::vector<uint64_t> find_integers(const gguf_context * gguf, const std::string & key) {
+    const int64_t id = gguf_find_key(gguf, key.c_str());
+    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY) {
+        const auto one = find_integer(gguf, key);
+        return one ? std::vector<uint64_t>{*one} : std::vector<uint64_t>{};
+    }
+    const gguf_type type = gguf_get_arr_type(gguf, id);
+    if (type != GGUF_TYPE_UINT32 && type != GGUF_TYPE_INT32) {
+        return {}; // llama.cpp refuses them
+    }
+    std::vector<uint64_t> values(gguf_get_arr_n(gguf, id));
+    for (size_t i = 0; i < values.size(); i++) {
+        const int32_t value = static_cast<const int32_t *>(gguf_get_arr_data(gguf, id))[i];
+        values[i]           = type == GGUF_TYPE_UINT32 ? static_cast<uint32_t>(value)
+                                                       : static_cast<uint64_t>(std::max(value, 0));
+    }
+    return values;
+}
+
 void check_tensors_are_there(const gguf_context * gguf, uint64_t file_bytes) {
     const int64_t count = gguf_get_n_tensors(gguf);
     if (count == 0) {
@@ -109,29 +130,58 @@ void check_types(const gguf_context * gguf) {
     }
 }
 
-bool has_attention(const gguf_context * gguf) {
+bool has_tensor(const gguf_context * gguf, const std::string & part) {
     for (int64_t i = 0; i < gguf_get_n_tensors(gguf); i++) {
-        if (std::string_view(gguf_get_tensor_name(gguf, i)).find(".attn_q") != std::string_view::npos) {
+        if (std::string_view(gguf_get_tensor_name(gguf, i)).find(part) != std::string_view::npos) {
             return true;
         }
     }
     return false;
 }
 
-// llama.cpp divides by the number of heads without a look. Models without attention say 0, rightly.
+// llama.cpp divides by the number of heads without a look. Models and layers without attention say 0, rightly.
 void check_heads(const gguf_context * gguf, const std::string & architecture) {
     const std::string key = architecture + ".attention.head_count";
-    if (!has_attention(gguf)) {
+    if (!has_tensor(gguf, ".attn_q")) {
         return;
     }
     if (gguf_find_key(gguf, key.c_str()) < 0) {
         invalid("the file does not say how many heads its attention has (" + key + ")");
     }
-    const auto heads = find_integer(gguf, key);
     const auto width = find_integer(gguf, architecture + ".embedding_length");
-    if (heads && width && (*heads == 0 || *heads > *width)) {
-        invalid("the file says that " + key + " is " + std::to_string(*heads) +
-                ", of an embedding_length of " + std::to_string(*width));
+    const auto heads = find_integers(gguf, key);
+    for (size_t i = 0; width && i < heads.size(); i++) {
+        const std::string layer = heads.size() > 1 ? "blk." + std::to_string(i) + ".attn_q" : ".attn_q";
+        if (heads[i] > *width || (heads[i] == 0 && has_tensor(gguf, layer))) {
+            invalid("the file says that " + key + " is " + std::to_string(heads[i]) +
+                    ", of an embedding_length of " + std::to_string(*width));
+        }
+    }
+}
+
+// llama.cpp has room for so many (src/llama-hparams.h), and gives up on more with the text of an assertion.
+constexpr uint64_t MAX_LAYERS  = 512;
+constexpr uint64_t MAX_EXPERTS = 1024;
+
+void check_at_most(const std::string & key, uint64_t value, uint64_t limit) {
+    if (value > limit) {
+        invalid("the file says that " + key + " is " + std::to_string(value) + ", which can be at most " +
+                std::to_string(limit));
+    }
+}
+
+void check_experts(const gguf_context * gguf, const std::string & architecture) {
+    const std::string count_key = architecture + ".expert_count",
+                      used_key  = architecture + ".expert_used_count";
+    const uint64_t    count     = find_integer(gguf, count_key).value_or(0);
+    check_at_most(count_key, count, MAX_EXPERTS);
+    const auto used = find_integer(gguf, used_key);
+    if (!used) {
+        return; // absent, or one for each layer
+    }
+    check_at_most(used_key, *used, count);
+    if (count > 0 && *used == 0) {
+        invalid("the file says that " + used_key + " is 0, of an expert_count of " + std::to_string(count));
     }
 }
 
@@ -146,6 +196,9 @@ void check_shape(const gguf_context * gguf) {
             invalid("the file says that " + architecture + name + " is 0");
         }
     }
+    const std::string layers = architecture + ".block_count";
+    check_at_most(layers, find_integer(gguf, layers).value_or(1), MAX_LAYERS);
+    check_experts(gguf, architecture);
     check_heads(gguf, architecture);
 }
 
