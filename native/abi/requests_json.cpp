@@ -12,7 +12,28 @@ using nlohmann::json;
 
 namespace {
 
+// The parser follows any depth, but what is made of it afterwards recurses.
+bool nests_too_deep(std::string_view text) {
+    constexpr int deepest = 1000;
+    int           depth   = 0;
+    bool          quoted  = false;
+    for (size_t i = 0; i < text.size() && depth <= deepest; i++) {
+        if (quoted && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            quoted = !quoted;
+        } else if (!quoted) {
+            depth += text[i] == '[' || text[i] == '{' ? 1 : 0;
+            depth -= text[i] == ']' || text[i] == '}' ? 1 : 0;
+        }
+    }
+    return depth > deepest;
+}
+
 json parse_object(std::string_view text) {
+    if (nests_too_deep(text)) {
+        malformed("the command is nested too deep");
+    }
     const json parsed = json::parse(text, nullptr, /*allow_exceptions*/ false);
     if (!parsed.is_object()) {
         malformed("the command is not a JSON object");

@@ -7,7 +7,7 @@ import pytest
 
 from headrace import library
 from headrace.errors import ERROR_CODES, HeadraceError
-from headrace.library import describe
+from headrace.library import EngineHandle, describe, load_library
 
 
 def test_describe_names_what_the_wire_format_promises(library_path: Path) -> None:
@@ -52,3 +52,13 @@ def test_another_abi_version_is_refused(library_path: Path, monkeypatch: pytest.
         library.load_library(library_path)
     assert caught.value.code == "version_mismatch"
     assert caught.value.detail == {"expected": 999, "found": 1}
+
+
+@pytest.mark.parametrize("brackets", [b"[", b'{"x":'])
+def test_a_command_nested_too_deep_is_refused(library_path: Path, brackets: bytes) -> None:
+    engine = EngineHandle(load_library(library_path))
+    engine.submit(b'{"id": 1, "operation": "query", "prompt": "x", "options": ' + brackets * 200_000)
+    (failed,) = engine.events()
+    engine.free()
+    assert failed["error"]["code"] == "invalid_request"
+    assert "nested too deep" in failed["error"]["message"]

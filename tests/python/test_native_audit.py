@@ -4,68 +4,23 @@ Counterpart of native/engine/op_audit.cpp. That a missing kernel is found is tes
 native/tests/op_watch_test.cpp: no model file can ask for an op that the CPU does not compute.
 """
 
-import ctypes
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.library import ProgressFunction, load_library
+from headrace.errors import HeadraceError
 from tests.gguf_builder import Gguf, not_a_number, parrot, unsound
+from tests.python.wire_engine import WireEngine
 
 CYCLE = [b"a", b"b", b"c"]
 
 
-class RawEngine:
-    """The C ABI as it is: JSON in, JSON out."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self._handle = library.hr_engine_create()
-
-    def load(self, model: Path, **options: Any) -> bool:
-        command = json.dumps({"model": str(model), "options": {"threads": 1, **options}}).encode()
-        loaded = self._library.hr_engine_load(self._handle, command, len(command), ProgressFunction(), None)
-        return bool(loaded)
-
-    def submit(self, **command: Any) -> None:
-        text = json.dumps(command).encode()
-        self._library.hr_engine_submit(self._handle, text, len(text))
-
-    def tick(self) -> int:
-        return int(self._library.hr_engine_tick(self._handle, 10.0))
-
-    def events(self) -> list[dict[str, Any]]:
-        length = ctypes.c_size_t()
-        address = self._library.hr_engine_events(self._handle, ctypes.byref(length))
-        written: list[dict[str, Any]] = json.loads(ctypes.string_at(address, length.value))
-        return written
-
-    def free(self) -> None:
-        self._library.hr_engine_free(self._handle)
-
-
-@contextmanager
-def raw_engine(library_path: Path) -> Iterator[RawEngine]:
-    engine = RawEngine(load_library(library_path))
-    try:
-        yield engine
-    finally:
-        engine.free()
-
-
 def audit(library_path: Path, model: Path, **options: Any) -> list[dict[str, Any]]:
-    """The rows of the operation `audit`, answered at once."""
-    with raw_engine(library_path) as engine:
-        assert engine.load(model, **options), engine.events()
-        engine.events()
-        engine.submit(id=1, operation="audit")
-        (done,) = engine.events()
-    assert (done["type"], done["id"]) == ("done", 1)
-    rows: list[dict[str, Any]] = done["result"]["ops"]
+    """The rows of the operation `audit`."""
+    with closing(WireEngine(library_path, model, **options)) as engine:
+        rows: list[dict[str, Any]] = engine.ask("audit")["ops"]
     return rows
 
 
@@ -99,25 +54,23 @@ def test_a_matrix_product_tells_its_types_and_its_inner_loop(library_path: Path,
 
 
 def test_an_audit_takes_no_options(library_path: Path, tiny_model: Path) -> None:
-    with raw_engine(library_path) as engine:
-        assert engine.load(tiny_model)
-        engine.events()
-        engine.submit(id=1, operation="audit", options={})
-        (failed,) = engine.events()
-    assert failed["error"]["code"] == "invalid_request"
+    with (
+        closing(WireEngine(library_path, tiny_model)) as engine,
+        pytest.raises(HeadraceError, match="options") as caught,
+    ):
+        engine.ask("audit", options={})
+    assert caught.value.code == "invalid_request"
 
 
 @pytest.mark.parametrize("self_test", [True, False])
 def test_answers_are_the_same_with_and_without(library_path: Path, tmp_path: Path, self_test: bool) -> None:
-    with raw_engine(library_path) as engine:
-        assert engine.load(written(parrot(CYCLE), tmp_path), selfTest=self_test, contextSize=64)
-        (ready,) = engine.events()
-        assert ready["options"]["selfTest"] is self_test
-        engine.submit(id=1, operation="query", prompt="x", options={"temperature": 0, "maxTokens": 6})
-        while engine.tick() > 0:
-            engine.submit(id=2, operation="audit")
-        done = [event for event in engine.events() if event["type"] == "done" and event["id"] == 1]
-    assert done[0]["result"]["text"] == "abcabc"
+    model = written(parrot(CYCLE), tmp_path)
+    with closing(WireEngine(library_path, model, selfTest=self_test, contextSize=64)) as engine:
+        assert engine.ready["options"]["selfTest"] is self_test
+        asked = engine.submit("query", prompt="x", options={"temperature": 0, "maxTokens": 6})
+        engine.tick()
+        engine.submit("audit")
+        assert engine.wait(asked)["text"] == "abcabc"
 
 
 def test_a_model_whose_numbers_are_none_is_computed_all_the_same(library_path: Path, tmp_path: Path) -> None:
@@ -126,20 +79,16 @@ def test_a_model_whose_numbers_are_none_is_computed_all_the_same(library_path: P
 
 
 def test_a_model_that_cannot_be_computed_is_refused_at_load(library_path: Path, tmp_path: Path) -> None:
-    with raw_engine(library_path) as engine:
-        assert not engine.load(written(unsound(), tmp_path))
-        (failed,) = engine.events()
-    assert failed["error"]["code"] == "model_invalid"
-    assert "GGML_ASSERT" in failed["error"]["message"]
+    with pytest.raises(HeadraceError, match="GGML_ASSERT") as caught:
+        WireEngine(library_path, written(unsound(), tmp_path))
+    assert caught.value.code == "model_invalid"
 
 
 def test_without_a_self_test_such_a_model_ends_its_engine_when_it_is_audited(
     library_path: Path, tmp_path: Path
 ) -> None:
-    with raw_engine(library_path) as engine:
-        assert engine.load(written(unsound(), tmp_path), selfTest=False)
-        engine.events()
-        engine.submit(id=1, operation="audit")
+    with closing(WireEngine(library_path, written(unsound(), tmp_path), selfTest=False)) as engine:
+        engine.submit("audit")
         failed, ended = engine.events()
     assert failed["error"]["code"] == ended["error"]["code"] == "engine_aborted"
     assert ended["type"] == "engine_failed"
