@@ -17,15 +17,22 @@ constexpr size_t WORTH_COPYING = 16;
 // Fewer tokens than this are not worth a snapshot's place.
 constexpr size_t WORTH_KEEPING = 32;
 
-size_t common_beginning(std::span<const Token> a, std::span<const Token> b) {
-    const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-    return static_cast<size_t>(ends.first - a.begin());
-}
 
 } // namespace
 
 KvCache::KvCache(Decoder & decoder, PrefixStore & store, size_t sequences)
     : decoder_(decoder), store_(store), sequences_(sequences) {}
+
+size_t KvCache::available(const Request & request) const {
+    const std::span<const Token> prompt(request.prompt.data(), request.prompt.size() - 1);
+    size_t                       tokens = store_.covered(request.adapters_id, prompt);
+    for (size_t i = 0; i < sequences_.size(); i++) {
+        if (!sequences_[i].leased) {
+            tokens = std::max(tokens, reusable(i, request));
+        }
+    }
+    return tokens;
+}
 
 bool KvCache::in_flight(const std::string & context_key) const {
     return !context_key.empty() && std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence & s) {

@@ -36,6 +36,9 @@ class KvCache {
     // Whether a request with this context key has a lease. Never true of the empty key.
     bool in_flight(const std::string & context_key) const;
 
+    // How much of the beginning of its prompt a request could have now without computing.
+    size_t available(const Request & request) const;
+
     // A sequence for this request, holding as much of the beginning of its prompt as can be had without
     // computing, but never all of it: the last token's logits are wanted. None when all are leased.
     std::optional<Lease> acquire(const Request & request);

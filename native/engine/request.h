@@ -5,8 +5,10 @@
 
 #include "engine/options.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,12 @@ struct RequestTimes {
     double              last_token  = -1;
     std::vector<double> intervals; // between successive tokens
 };
+
+// How many tokens both begin with.
+inline size_t common_beginning(std::span<const Token> a, std::span<const Token> b) {
+    const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    return static_cast<size_t>(ends.first - a.begin());
+}
 
 // What the answer must conform to, in GBNF; empty text: nothing. A lazy one holds from the first match of a
 // trigger on.

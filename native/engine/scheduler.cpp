@@ -7,6 +7,9 @@
 
 namespace headrace {
 
+// Prompt tokens that must be saved for a request to wait for another one's prompt.
+constexpr size_t WORTH_WAITING = 64;
+
 Scheduler::Scheduler(SchedulerParts parts, Clock clock, SchedulerOptions options)
     : decoder_(parts.decoder), vocabulary_(parts.vocabulary), events_(parts.events), drafter_(parts.drafter),
       clock_(std::move(clock)), options_(options), slots_(options.slots),
@@ -131,8 +134,7 @@ void Scheduler::check_deadline(size_t index) {
 
 void Scheduler::admit() {
     while (count_bits(occupied_) < slots_.size()) {
-        auto request = queue_.take(
-            [&](const Request & waiting) { return !cache_.in_flight(waiting.options.context_key); });
+        auto request = queue_.take([&](const Request & waiting) { return may_start(waiting); });
         if (!request) {
             return;
         }
@@ -143,6 +145,31 @@ void Scheduler::admit() {
         start(std::move(*request), *lease);
         check_deadline(lease->sequence); // now it is known how much there is to compute
     }
+}
+
+// Not while its key is in use. Nor while a running prompt is computing a long beginning that both have: it
+// stops there for a snapshot, and the other one has only the rest to pay.
+bool Scheduler::may_start(const Request & waiting) {
+    if (cache_.in_flight(waiting.options.context_key)) {
+        return false;
+    }
+    const size_t available = cache_.available(waiting);
+    bool         pays      = false;
+    each_bit(occupied_, [&](size_t index) {
+        Slot & slot = slots_[index];
+        if (slot.phase != SlotPhase::prefill || slot.request.adapters_id != waiting.adapters_id) {
+            return;
+        }
+        const size_t shared = common_beginning(slot.request.prompt, waiting.prompt);
+        if (shared < available + WORTH_WAITING || shared <= slot.computed) {
+            return;
+        }
+        pays = true;
+        if (slot.stop_at <= slot.computed || shared < slot.stop_at) {
+            slot.stop_at = shared;
+        }
+    });
+    return !pays;
 }
 
 void Scheduler::start(Request request, KvCache::Lease lease) {

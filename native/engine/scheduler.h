@@ -66,6 +66,7 @@ class Scheduler {
     void     drop_ended();
     void     check_deadline(size_t index);
     void     admit();
+    bool     may_start(const Request & waiting);
     void     start(Request request, KvCache::Lease lease);
     uint64_t choose_members();
     void     draft(uint64_t members, bool none);

@@ -128,3 +128,45 @@ TEST_CASE("scheduler_cache: the metrics tell what was computed and what was not"
     CHECK(metrics.decode_tokens == 14);
     CHECK(metrics.busy_ms > 0);
 }
+
+TEST_CASE("scheduler_cache: prompts that come together compute their common beginning once") {
+    for (const bool trims : {true, false}) {
+        Bench bench(hashed, {.slots = 4, .batch_size = 64}, 1000, trims);
+        for (RequestId id = 1; id <= 4; id++) {
+            Request wanted = request(id, 400, 8);
+            std::fill(wanted.prompt.begin() + 300, wanted.prompt.end(), static_cast<Token>('A' + id));
+            bench.scheduler.submit(std::move(wanted));
+        }
+        bench.run();
+        CHECK(bench.scheduler.metrics().prefill_tokens == 300 + 4 * 100);
+        for (RequestId id = 1; id <= 4; id++) {
+            Bench   alone(hashed, {.slots = 1, .batch_size = 64}, 1000, trims);
+            Request same = request(1, 400, 8);
+            std::fill(same.prompt.begin() + 300, same.prompt.end(), static_cast<Token>('A' + id));
+            REQUIRE(bench.all<DoneEvent>(id).size() == 1);
+            CHECK(bench.all<DoneEvent>(id)[0].text == alone.answer(std::move(same)).text);
+        }
+    }
+}
+
+TEST_CASE("scheduler_cache: nobody waits for a beginning that cannot be had, is short, or will not be kept") {
+    Bench bench(hashed, {.slots = 2, .batch_size = 64});
+    bench.scheduler.submit(request(1, 900, 8));
+    Request other   = request(2, 900, 8);
+    other.prompt[40] = 'q'; // 40 tokens in common
+    bench.scheduler.submit(std::move(other));
+    bench.run(2);
+    CHECK(bench.scheduler.metrics().running == 2);
+
+    Bench full(hashed, {.slots = 2, .batch_size = 64}, 100000);
+    full.scheduler.submit(request(1, 90000, 2));
+    full.scheduler.submit(request(2, 90000, 2)); // 360 kB of state: fits; but see the next one
+    full.run();
+    CHECK(full.all<DoneEvent>(2).size() == 1);
+
+    Bench none(hashed, {.slots = 2, .batch_size = 64}, 1000000);
+    none.scheduler.submit(request(1, 500000, 2)); // 2 MB of state: more than the store takes
+    none.scheduler.submit(request(2, 500000, 2));
+    none.run(100000);
+    CHECK(none.all<DoneEvent>(2).size() == 1);
+}
