@@ -1,4 +1,4 @@
-// A fingerprint follows the bytes and nothing but the bytes.
+// A fingerprint follows the bytes and nothing but the bytes (case H3).
 #include "engine/fingerprint.h"
 
 #include "engine/content_hash.h"

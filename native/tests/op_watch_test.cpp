@@ -1,4 +1,4 @@
-// An op that writes nothing, or not everything, is found; an op that does its work is not.
+// An op that writes nothing, or not everything, is found; an op that does its work is not (case G13).
 #include "engine/op_watch.h"
 
 #include <doctest/doctest.h>

@@ -145,6 +145,7 @@ def test_a_tensor_larger_than_one_read_of_the_file_is_read_whole(open_tab: OpenT
 
 @pytest.mark.parametrize("artifact", ["st", "mt"])
 def test_a_cancelled_run_frees_its_slot(open_tab: OpenTab, artifact: str) -> None:
+    """Case G3, twice and once more afterwards."""
     tab = open_tab()
     load(tab, "abc.gguf", artifact=artifact)
     result = tab.run(
@@ -166,6 +167,7 @@ def test_a_cancelled_run_frees_its_slot(open_tab: OpenTab, artifact: str) -> Non
 
 
 def test_a_signal_cancels_a_prefill_and_the_next_request_is_answered_at_once(open_tab: OpenTab) -> None:
+    """Case G3."""
     tab = open_tab()
     load(tab, "long.gguf", context={"size": 16384})
     whole, first, second = tab.run(
@@ -204,6 +206,7 @@ def test_options_that_are_none_are_told_by_the_run(open_tab: OpenTab, options: s
 
 
 def test_a_reader_that_throws_frees_the_slot(open_tab: OpenTab) -> None:
+    """Case G3."""
     tab = open_tab()
     load(tab, "abc.gguf")
     outcome = tab.run(
@@ -240,6 +243,7 @@ def test_threads_without_isolation_are_refused(open_tab: OpenTab) -> None:
 
 
 def test_characters_are_never_cut(open_tab: OpenTab) -> None:
+    """Case G1."""
     tab = open_tab()
     load(tab, "mixed.gguf", artifact="st")
     for count in [*range(1, 12), 40]:
@@ -250,6 +254,7 @@ def test_characters_are_never_cut(open_tab: OpenTab) -> None:
 
 
 def test_a_stop_string_never_shows(open_tab: OpenTab) -> None:
+    """Case G2."""
     tab = open_tab()
     load(tab, "abc.gguf")
     answer = query(tab, maxTokens=100, stop=["cab"])
@@ -278,6 +283,7 @@ def test_a_terminated_worker_rejects_everything(open_tab: OpenTab) -> None:
 
 
 def test_a_removed_endpoint_rejects_its_runs(open_tab: OpenTab) -> None:
+    """Case G4: remove during generate."""
     tab = open_tab()
     load(tab, "abc.gguf")
     outcome = tab.run(
@@ -294,6 +300,7 @@ def test_a_removed_endpoint_rejects_its_runs(open_tab: OpenTab) -> None:
 
 
 def test_two_models_at_once(open_tab: OpenTab) -> None:
+    """Case G4: add during add."""
     tab = open_tab()
     texts = tab.run(
         """async () => {

@@ -56,6 +56,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("name", "code", "hint"), BROKEN)
 def test_a_broken_download_is_refused(open_tab: OpenTab, name: str, code: str, hint: str) -> None:
+    """Cases F6 and F7."""
     tab = open_tab()
     error = refusal(tab, ADD, {"model": f"/models/{name}"})
     assert error["code"] == code
@@ -65,6 +66,7 @@ def test_a_broken_download_is_refused(open_tab: OpenTab, name: str, code: str, h
 
 @pytest.mark.parametrize(("name", "code", "hint"), BROKEN)
 def test_a_broken_file_of_the_user_is_refused(open_tab: OpenTab, name: str, code: str, hint: str) -> None:
+    """Cases F6 and F7."""
     tab = open_tab()
     error = refusal(tab, ADD_FILE, {"url": f"/models/{name}", "name": "mine.gguf"})
     assert error["code"] == code

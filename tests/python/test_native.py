@@ -205,6 +205,7 @@ def test_runs_on_two_slots_advance_side_by_side(open_engine: OpenEngine, tiny_mo
 
 
 def test_more_runs_than_slots_wait_for_their_turn(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """Case G4."""
     engine = open_engine(tiny_model, context_size=256, slots=1)
     assert interleaved(engine) == alone(engine)
 
@@ -238,6 +239,7 @@ def hello(engine: Engine) -> Run:
 
 
 def test_two_engines_are_independent(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """Case G4."""
     first, second = open_engine(tiny_model, context_size=256), open_engine(tiny_model, context_size=256)
     running = story(first)
     assert hello(second).result().text.startswith("Hello!")
@@ -263,6 +265,7 @@ def test_an_exception_in_progress_ends_the_load(library_path: Path, tiny_model: 
 
 
 def test_closing_ends_runs_and_refuses_more(engine: Engine) -> None:
+    """Case G4."""
     running = story(engine)
     engine.close()
     engine.close()

@@ -65,6 +65,7 @@ def accepted(engine: WireEngine, **fields: object) -> dict[str, Any]:
 def test_minilm_gives_the_vectors_of_the_original(
     open_wire: OpenWire, minilm_model: Path, reference: dict[str, Any]
 ) -> None:
+    """Cases G11, raw and normalised, and G12: the gate for a GPU; so far there is only the CPU to pass it."""
     at_least = 0.9999 if "f16" in minilm_model.name else 0.999
     engine = open_wire(minilm_model)
     assert engine.ready["operations"] == ["embed"]
@@ -125,6 +126,7 @@ def test_what_a_request_reports(open_wire: OpenWire, minilm_f16: Path, reference
 
 
 def test_an_input_longer_than_the_context(open_wire: OpenWire, minilm_f16: Path) -> None:
+    """Case G10."""
     engine = open_wire(minilm_f16)
     error = refusal(engine, inputs=["short", "word " * 600])
     assert error.code == "context_overflow"
@@ -137,6 +139,7 @@ def test_an_input_longer_than_the_context(open_wire: OpenWire, minilm_f16: Path)
 
 
 def test_an_input_longer_than_the_batch_of_an_encoder(open_wire: OpenWire, minilm_f16: Path) -> None:
+    """Case G10."""
     engine = open_wire(minilm_f16, batchSize=32)
     error = refusal(engine, inputs=["word " * 31])
     assert (error.code, error.detail["promptTokens"], error.detail["contextSize"]) == (
@@ -254,13 +257,14 @@ def unit(vector: Vector) -> set[int]:
 
 
 def test_pooling_by_name_and_by_default(open_wire: OpenWire) -> None:
-    """A parrot's token vector is the unit vector of that token."""
+    """Case G11, by hand: a parrot's token vector is the unit vector of that token, scaled by its norm."""
     engine = open_wire(parrot(CYCLE))
     assert engine.ready["operations"] == ["query", "embed"]
     (first,) = embed(engine, "aab", pooling="cls")
     (last,) = embed(engine, "aab", pooling="last")
     (mean,) = embed(engine, "aab", pooling="mean")
     assert (unit(first), unit(last), unit(mean)) == ({ord("a")}, {ord("b")}, {ord("a"), ord("b")})
+    assert first[ord("a")] == last[ord("b")] == pytest.approx(1 / math.sqrt(1 / len(first) + 1e-6))
     assert mean[ord("a")] == pytest.approx(first[ord("a")] * 2 / 3)
     assert mean[ord("b")] == pytest.approx(last[ord("b")] / 3)
     assert embed(engine, "aab") == [last], "a model that generates has understood the text at its end"
@@ -291,6 +295,7 @@ def test_a_model_that_ranks_needs_a_pooling(open_wire: OpenWire) -> None:
 
 
 def test_the_tokens_around_a_text_are_the_model_s(open_wire: OpenWire) -> None:
+    """Case G11: missing BOS and EOS."""
     gguf = parrot(CYCLE, context=8)
     end = gguf.metadata["tokenizer.ggml.eos_token_id"].data
     gguf.metadata["tokenizer.ggml.add_bos_token"] = Value(BOOL, True)
@@ -379,6 +384,7 @@ def test_a_stream_goes_on_between_the_passes_of_a_long_embedding(open_wire: Open
 
 
 def test_an_input_in_parts_gives_what_it_gives_in_one_piece(open_wire: OpenWire, demo_model: Path) -> None:
+    """Case G10: of a model that generates."""
     text = "A kitten rests by the window. " * 8
     options = {"threads": 2, "contextSize": 256}
     whole, parts = open_wire(demo_model, **options), open_wire(demo_model, **options, batchSize=8)

@@ -60,6 +60,7 @@ def test_the_same_seed_gives_the_same_text(engine: Engine) -> None:
 
 @pytest.mark.parametrize("count", range(1, 19))
 def test_characters_are_never_cut(open_engine: OpenEngine, count: int) -> None:
+    """Case G1: cut across tokens, wherever the answer ends."""
     engine = open_engine(parrot(spell_bytes(MIXED)), context_size=256)
     run = engine.query(">", GREEDY | {"max_tokens": count})
     batches = [batch.text for batch in run]
@@ -70,6 +71,7 @@ def test_characters_are_never_cut(open_engine: OpenEngine, count: int) -> None:
 
 
 def test_random_bytes_stay_valid_text(engine: Engine) -> None:
+    """Case G1."""
     for seed in range(8):
         run = engine.query("é", {"temperature": 5, "top_k": 0, "top_p": 1, "min_p": 0, "seed": seed})
         batches = [batch.text for batch in run]
@@ -103,6 +105,7 @@ def test_a_character_of_the_prompt_is_read_whole(engine: Engine) -> None:
 def test_a_stop_string_never_shows(
     open_engine: OpenEngine, cycle: list[bytes], stop: list[str], text: str
 ) -> None:
+    """Case G2."""
     engine = open_engine(parrot(cycle), context_size=256)
     run = engine.query(">", GREEDY | {"max_tokens": 40, "stop": stop})
     shown = ""
@@ -115,6 +118,7 @@ def test_a_stop_string_never_shows(
 
 @pytest.mark.parametrize("stop", [["abd"], ["fabcdx", "bcdefx"], ["zzz"], ["語"]])
 def test_the_beginning_of_a_stop_string_is_not_lost(open_engine: OpenEngine, stop: list[str]) -> None:
+    """Case G2."""
     engine = open_engine(parrot(letters("abcdef")), context_size=256)
     for count in range(1, 14):
         run = engine.query(">", GREEDY | {"max_tokens": count, "stop": stop})
@@ -129,6 +133,7 @@ def test_the_end_of_turn_token_ends_the_text(open_engine: OpenEngine) -> None:
 
 
 def test_a_long_prefill_can_be_cancelled(open_engine: OpenEngine) -> None:
+    """Case G3."""
     engine = open_engine(parrot(letters("abc")), context_size=4096, batch_size=16)
     run = engine.query("x" * 4000, GREEDY)
     # Accepted and in the middle of 250 steps.
@@ -142,6 +147,7 @@ def test_a_long_prefill_can_be_cancelled(open_engine: OpenEngine) -> None:
 
 
 def test_a_request_right_after_a_cancel_is_answered(open_engine: OpenEngine) -> None:
+    """Case G3."""
     engine = open_engine(parrot(letters("abc")), context_size=4096)
     first = engine.query(">", GREEDY | {"max_tokens": 4000})
     shown = next(iter(first)).text
@@ -152,7 +158,37 @@ def test_a_request_right_after_a_cancel_is_answered(open_engine: OpenEngine) -> 
     assert first.result().text.startswith(shown)
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_prompt_that_was_cancelled_can_be_asked_again_under_its_key(
+    open_engine: OpenEngine, slots: int
+) -> None:
+    """Case G3: at once, with the same key, and with a prompt that parts from it."""
+    engine = open_engine(parrot(letters("abc")), context_size=4096, batch_size=16, slots=slots)
+    options = GREEDY | {"max_tokens": 6, "context_key": "document"}
+    for letter, end in (("x", ""), ("y", "."), ("z", "..")):
+        first = engine.query(letter * 3000, options)
+        first.cancel()
+        second = engine.query(letter * 3000 + end, options)
+        assert second.result().text == "abcabc"
+        assert second.result().usage.input_tokens == 3000 + len(end)
+        assert first.result().finish_reason == "cancelled"
+
+
+def test_a_reader_that_stops_or_never_reads_holds_up_nobody(open_engine: OpenEngine) -> None:
+    """Case G3: what nobody reads is kept for later; a loop that is left cancels."""
+    engine = open_engine(parrot(letters("abc")), context_size=4096, slots=2)
+    unread = engine.query(">", GREEDY | {"max_tokens": 2000})
+    left = engine.query(">", GREEDY | {"max_tokens": 4000})
+    for _batch in left:
+        break
+    assert engine.query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
+    assert left.result().finish_reason == "cancelled"
+    assert unread.result().text == ("abc" * 667)[:2000]
+    assert "".join(batch.text for batch in unread) == unread.result().text
+
+
 def test_a_waiting_request_can_be_cancelled(open_engine: OpenEngine) -> None:
+    """Case G3."""
     engine = open_engine(parrot(letters("abc")), context_size=4096, slots=1)
     first = engine.query(">", GREEDY | {"max_tokens": 3999})
     second = engine.query(">", GREEDY)
@@ -162,6 +198,7 @@ def test_a_waiting_request_can_be_cancelled(open_engine: OpenEngine) -> None:
 
 
 def test_a_reader_that_throws_frees_the_slot(open_engine: OpenEngine) -> None:
+    """Case G3."""
     engine = open_engine(parrot(letters("abc")), context_size=4096, slots=1)
     run = engine.query(">", GREEDY | {"max_tokens": 4000})
 
@@ -177,6 +214,7 @@ def test_a_reader_that_throws_frees_the_slot(open_engine: OpenEngine) -> None:
 
 @pytest.mark.parametrize("excess", [0, 1, 1000])
 def test_a_prompt_that_fills_the_context_is_refused(open_engine: OpenEngine, excess: int) -> None:
+    """Case G5."""
     engine = open_engine(parrot(letters("abc")), context_size=256)
     with pytest.raises(HeadraceError) as caught:
         engine.query("x" * (256 + excess), GREEDY).result()
@@ -188,12 +226,28 @@ def test_a_prompt_that_fills_the_context_is_refused(open_engine: OpenEngine, exc
 
 @pytest.mark.parametrize("prompt_tokens", [1, 128, 254, 255])
 def test_generation_ends_with_the_context(open_engine: OpenEngine, prompt_tokens: int) -> None:
+    """Case G5."""
     engine = open_engine(parrot(letters("abc")), context_size=256)
     result = engine.query("x" * prompt_tokens, GREEDY | {"max_tokens": 1000}).result()
     assert result.finish_reason == "length"
     assert result.usage.input_tokens == prompt_tokens
     assert 256 - prompt_tokens <= result.usage.output_tokens <= 257 - prompt_tokens
     assert result.text == ("abc" * 100)[: result.usage.output_tokens]
+    assert engine.query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
+
+
+@pytest.mark.parametrize("tokens", [255, 256, 257, 511, 5000])
+@pytest.mark.parametrize("speculation", ["none", "prompt"])
+def test_a_context_that_slides_holds_any_prompt(
+    open_engine: OpenEngine, tokens: int, speculation: str
+) -> None:
+    """Case G5, with the other overflow mode: what slid out is told, and the answer goes on past the end."""
+    engine = open_engine(parrot(letters("abc")), context_size=256, speculation=speculation)
+    options = GREEDY | {"overflow": "shift", "max_tokens": 600}
+    for _ in range(2):
+        result = engine.query("x" * tokens, options).result()
+        assert (result.text, result.finish_reason) == ("abc" * 200, "length")
+        assert result.stats["shifted"] >= tokens + 600 - 257
     assert engine.query(">", GREEDY | {"max_tokens": 3}).result().text == "abc"
 
 

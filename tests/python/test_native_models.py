@@ -80,6 +80,7 @@ def test_a_folder_is_no_model(open_engine: OpenEngine, tmp_path: Path) -> None:
 def test_a_foreign_file_is_recognised(
     open_engine: OpenEngine, tmp_path: Path, content: bytes, hint: str
 ) -> None:
+    """Case F7: told from the first bytes."""
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     error = refusal(open_engine, path)
@@ -88,6 +89,7 @@ def test_a_foreign_file_is_recognised(
 
 
 def test_no_blocks_is_refused(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """Case F5: an error, not the text of an assertion."""
     gguf = read_gguf(tiny_model)
     gguf.metadata["qwen3moe.block_count"] = Value(UINT32, 0)
     assert refusal(open_engine, gguf).code == "model_invalid"
@@ -129,6 +131,7 @@ def test_weights_of_a_type_nothing_multiplies_by_are_refused(open_engine: OpenEn
 def test_heads_that_divide_nothing_are_refused(
     open_engine: OpenEngine, architecture: str, heads: int | None
 ) -> None:
+    """Case F5."""
     gguf = parrot(CYCLE)
     gguf.metadata = {key.replace("llama.", f"{architecture}."): value for key, value in gguf.metadata.items()}
     gguf.metadata["general.architecture"] = Value(STRING, architecture)
@@ -142,6 +145,7 @@ def test_heads_that_divide_nothing_are_refused(
 
 
 def test_a_tensor_as_large_as_numbers_go_is_refused(open_engine: OpenEngine) -> None:
+    """Case F6, by a size that overflows."""
     gguf = parrot(CYCLE)
     # Its end, counted from the file's beginning, does not fit into 64 bits.
     gguf.tensors[-1].shape = (2**30 - 1, 2**32)
@@ -152,6 +156,7 @@ def test_a_tensor_as_large_as_numbers_go_is_refused(open_engine: OpenEngine) -> 
 def test_a_truncated_file_is_refused(
     open_engine: OpenEngine, tiny_model: Path, tmp_path: Path, keep: float
 ) -> None:
+    """Case F6: cut anywhere."""
     data = tiny_model.read_bytes()
     path = tmp_path / "cut.gguf"
     path.write_bytes(data[: int(len(data) * keep)])
@@ -159,6 +164,7 @@ def test_a_truncated_file_is_refused(
 
 
 def test_a_last_tensor_that_ends_after_the_file_is_refused(open_engine: OpenEngine, tmp_path: Path) -> None:
+    """Case F6: by one byte."""
     gguf = parrot(CYCLE)
     assert len(gguf.tensors[-1].data) % 32 == 0, "so that padding hides nothing"
     whole = gguf.write(tmp_path / "whole.gguf").read_bytes()
@@ -177,6 +183,7 @@ def test_bytes_after_the_last_tensor_do_no_harm(open_engine: OpenEngine, tmp_pat
 
 
 def test_an_end_of_turn_token_typed_as_normal_still_ends(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """Case F9: a control-looking token that is not typed as control."""
     gguf = read_gguf(tiny_model)
     types = gguf.metadata["tokenizer.ggml.token_type"]
     end = gguf.metadata["tokenizer.ggml.tokens"].data.index("<|im_end|>")
@@ -187,7 +194,7 @@ def test_an_end_of_turn_token_typed_as_normal_still_ends(open_engine: OpenEngine
 
 
 def test_an_end_of_turn_token_nobody_names_still_ends(open_engine: OpenEngine, tiny_model: Path) -> None:
-    """The template ends a turn with a normal-typed token, and the metadata's end token is another one."""
+    """Case F9: the template ends a turn with a normal-typed token, the metadata names another one."""
     gguf = read_gguf(tiny_model)
     tokens = gguf.metadata["tokenizer.ggml.tokens"].data
     gguf.metadata["tokenizer.ggml.token_type"].data[tokens.index("<|im_end|>")] = NORMAL
@@ -212,6 +219,7 @@ USER: Message = {"role": "user", "content": ">"}
 
 
 def test_a_template_that_refuses_says_why(open_engine: OpenEngine) -> None:
+    """Case G7."""
     engine = open_engine(parrot(CYCLE, template=ALTERNATE))
     with pytest.raises(HeadraceError, match="roles must alternate") as caught:
         engine.chat([USER, USER], GREEDY)
@@ -220,6 +228,7 @@ def test_a_template_that_refuses_says_why(open_engine: OpenEngine) -> None:
 
 
 def test_a_template_without_a_system_role_gets_it_with_the_first_turn(open_engine: OpenEngine) -> None:
+    """Case G7."""
     engine = open_engine(parrot(CYCLE, template=NO_SYSTEM))
     run = engine.chat([SYSTEM, USER], GREEDY | {"max_tokens": 3})
     assert run.prompt_tokens >= len("Be brief.>"), "nothing that was said is left out"
@@ -280,6 +289,7 @@ def test_an_assertion_of_ggml_is_an_error_and_the_process_goes_on(
 
 
 def test_an_empty_metadata_key_is_damage_not_truncation(open_engine: OpenEngine) -> None:
+    """Case F3."""
     gguf = parrot(CYCLE)
     gguf.metadata[""] = Value(STRING, "nameless")
     error = refusal(open_engine, gguf)
@@ -304,7 +314,7 @@ def test_a_diffusion_model_is_refused(open_engine: OpenEngine) -> None:
 
 
 def test_the_end_marker_written_out_in_letters_is_text(open_engine: OpenEngine) -> None:
-    """Only the marker's own token ends a turn; a model may write about the marker."""
+    """Case F9, turned round: only the marker's own token ends a turn; a model may write about the marker."""
     template = (
         "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -355,6 +365,7 @@ def test_logits_that_are_no_numbers_are_an_error_not_an_answer(
 
 @pytest.mark.parametrize("alignment", [8, 16])
 def test_a_file_of_a_small_alignment_answers(open_engine: OpenEngine, tmp_path: Path, alignment: int) -> None:
+    """Case F2: alignments smaller than what ggml asks for."""
     gguf = parrot(CYCLE)
     gguf.metadata["general.alignment"] = Value(UINT32, alignment)
     path = gguf.write(tmp_path / "aligned.gguf", alignment=alignment)
