@@ -6,6 +6,8 @@
 #include "engine/regex_stack.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 
@@ -60,6 +62,13 @@ Model::Model(const std::string & path, bool memory_map, const LoadProgress & pro
     causal_ = decoder && own_metadata("attention.causal") != "false";
 }
 
+// A scale that is no number leaves no trace in the logits: attention passes such scores over.
+static bool has_sound_scale(const llama_adapter_lora * adapter) {
+    char          alpha[64];
+    const int32_t length = llama_adapter_meta_val_str(adapter, "adapter.lora.alpha", alpha, sizeof(alpha));
+    return length < 0 || std::isfinite(std::strtod(alpha, nullptr));
+}
+
 size_t Model::add_adapter(const std::string & path) {
     LogCapture             log;
     llama_adapter_lora_ptr adapter(llama_adapter_lora_init(model_.get(), path.c_str()));
@@ -67,6 +76,10 @@ size_t Model::add_adapter(const std::string & path) {
         const std::string told = log.error_after("failed to apply lora adapter: ");
         throw Error(ErrorCode::model_invalid,
                     "the adapter cannot be loaded: " + (told.empty() ? log.first_error() : told));
+    }
+    if (!has_sound_scale(adapter.get())) {
+        throw Error(ErrorCode::model_invalid,
+                    "the adapter cannot be loaded: its scale (adapter.lora.alpha) is not a number");
     }
     adapters_.push_back(std::move(adapter));
     return adapters_.size() - 1;

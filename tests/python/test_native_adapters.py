@@ -13,6 +13,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.native import Engine
+from tests.gguf_builder import FLOAT32, Value
 from tests.lora_builder import lora
 
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -94,6 +95,19 @@ def test_a_file_that_is_no_adapter_of_this_model_ends_the_load(
         Engine(tiny_model, LOAD, adapters=[{"name": "x", "path": str(path)}], library=library_path)
     assert caught.value.code in ("model_invalid", "model_not_found")
     assert "adapter" in caught.value.message
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf")])
+def test_an_adapter_whose_scale_is_no_number_ends_the_load(
+    library_path: Path, tiny_model: Path, tmp_path: Path, alpha: float
+) -> None:
+    """Its answers would be nonsense without any sign of it."""
+    gguf = lora(tiny_model)
+    gguf.metadata["adapter.lora.alpha"] = Value(FLOAT32, alpha)
+    path = gguf.write(tmp_path / "adapter.gguf")
+    with pytest.raises(HeadraceError, match="alpha") as caught:
+        Engine(tiny_model, LOAD, adapters=[{"name": "x", "path": str(path)}], library=library_path)
+    assert caught.value.code == "model_invalid"
 
 
 def test_two_adapters_need_two_names(library_path: Path, tiny_model: Path, files: dict[str, Path]) -> None:
