@@ -13,10 +13,11 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.native import Engine
+from headrace.wire import Message
 from tests.gguf_builder import FLOAT32, Value
 from tests.lora_builder import lora
 
-HELLO = [{"role": "user", "content": "Hello!"}]
+HELLO: list[Message] = [{"role": "user", "content": "Hello!"}]
 GREEDY = {"temperature": 0, "max_tokens": 16}
 LOAD = {"threads": 1, "context_size": 512, "slots": 3}
 
