@@ -39,6 +39,10 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
                         std::to_string(options.threads),
                     {{"option", "threads"}});
     }
+    if (options.prefix_cache_folder.find('\0') != std::string::npos) {
+        throw Error(ErrorCode::invalid_option, "prefixCacheFolder: a path cannot hold a zero byte",
+                    {{"option", "prefixCacheFolder"}});
+    }
     if (options.threads == 0) {
         options.threads = host.default_threads;
     }

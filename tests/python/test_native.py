@@ -157,6 +157,13 @@ def test_a_wrong_load_value_is_refused_by_name(
             assert caught.value.detail["option"] == option["name"]
 
 
+def test_a_folder_with_a_zero_byte_is_refused(open_engine: OpenEngine, tiny_model: Path) -> None:
+    """Snapshots would be written to the path that ends there."""
+    with pytest.raises(HeadraceError) as caught:
+        open_engine(tiny_model, prefix_cache_folder="a\0b")
+    assert (caught.value.code, caught.value.detail["option"]) == ("invalid_option", "prefixCacheFolder")
+
+
 def test_an_unknown_option_is_refused_by_name(
     engine: Engine, open_engine: OpenEngine, tiny_model: Path
 ) -> None:
