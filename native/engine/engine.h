@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/compute_threads.h"
+#include "engine/intake.h"
 #include "engine/llama_decoder.h"
 #include "engine/llama_embedder.h"
 #include "engine/model.h"
@@ -23,36 +24,11 @@ struct Host {
     int64_t max_threads     = 1;
 };
 
-// A LoRA adapter to load with a model. Requests ask for it by name.
-struct AdapterFile {
-    std::string name;
-    std::string path;
-    float       scale = 1; // where a request names none
-};
-
 // What an engine is made of.
 struct ModelFiles {
     std::string              model;
     std::vector<AdapterFile> adapters;
     std::string              draft_model; // for speculative decoding; may be empty
-};
-
-// A request whose prompt is plain text.
-struct Submission {
-    RequestId                id = 0;
-    std::string              prompt;
-    GenerationOptions        options;
-    Grammar                  grammar          = {};
-    std::vector<Token>       preserved_tokens = {};
-    std::vector<std::string> stops = {}; // end the text like those of the options; of the chat template
-    std::string              turn_end; // the text that ends a turn in the model's chat template; may be empty
-};
-
-// A request for the vectors of texts.
-struct EmbedSubmission {
-    RequestId                id = 0;
-    std::vector<std::string> inputs;
-    EmbedOptions             options;
 };
 
 class Engine {
@@ -95,26 +71,20 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
-    void               open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
-    Request            prepare(Submission & submission) const;
-    void               fit(Request & request) const;
-    void               find_adapters(Request & request) const;
-    EmbedRequest       prepare(EmbedSubmission & submission) const;
-    std::vector<Token> prepare_input(const EmbedSubmission & submission, size_t index) const;
+    void open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
     std::vector<std::string> operations() const;
     size_t                   unfinished() const;
 
-    Host                     host_;
-    EventQueue               events_;
-    std::unique_ptr<Model>   model_;
-    std::vector<AdapterFile> adapters_; // by their index in the model
-    std::vector<AuditedOp>   ops_;      // of the model; empty: not audited yet
+    Host                   host_;
+    EventQueue             events_;
+    std::unique_ptr<Model> model_;
+    std::vector<AuditedOp> ops_; // of the model; empty: not audited yet
     // Of a model that generates; null for one that only embeds.
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Drafter>      drafter_; // null: no speculation
     std::unique_ptr<PrefixStore>  store_;
     std::unique_ptr<Scheduler>    scheduler_;
-    HealthWatch                   health_watch_ = HealthWatch::full;
+    std::unique_ptr<Intake>       intake_;
     // Of every model.
     EmbedLimits                    embed_limits_;
     std::unique_ptr<LlamaEmbedder> llama_embedder_;

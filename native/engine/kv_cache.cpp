@@ -17,7 +17,6 @@ constexpr size_t WORTH_COPYING = 16;
 // Fewer tokens than this are not worth a snapshot's place.
 constexpr size_t WORTH_KEEPING = 32;
 
-
 } // namespace
 
 KvCache::KvCache(Decoder & decoder, PrefixStore & store, size_t sequences)

@@ -89,13 +89,6 @@ static bool has_sound_scale(const llama_adapter_lora * adapter) {
     return length < 0 || std::isfinite(std::strtod(alpha, nullptr));
 }
 
-// A scale that is no number leaves no trace in the logits: attention passes such scores over.
-static bool has_sound_scale(const llama_adapter_lora * adapter) {
-    char          alpha[64];
-    const int32_t length = llama_adapter_meta_val_str(adapter, "adapter.lora.alpha", alpha, sizeof(alpha));
-    return length < 0 || std::isfinite(std::strtod(alpha, nullptr));
-}
-
 size_t Model::add_adapter(const std::string & path) {
     LogCapture             log;
     llama_adapter_lora_ptr adapter(llama_adapter_lora_init(model_.get(), path.c_str()));

@@ -152,7 +152,7 @@ TEST_CASE("scheduler_cache: prompts that come together compute their common begi
 TEST_CASE("scheduler_cache: nobody waits for a beginning that cannot be had, is short, or will not be kept") {
     Bench bench(hashed, {.slots = 2, .batch_size = 64});
     bench.scheduler.submit(request(1, 900, 8));
-    Request other   = request(2, 900, 8);
+    Request other    = request(2, 900, 8);
     other.prompt[40] = 'q'; // 40 tokens in common
     bench.scheduler.submit(std::move(other));
     bench.run(2);
