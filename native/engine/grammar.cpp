@@ -3,6 +3,7 @@
 
 #include "engine/error.h"
 #include "engine/grammar_check.h"
+#include "engine/token_text.h"
 
 #include <llama-grammar.h>
 
@@ -107,7 +108,7 @@ void GrammarMatcher::accept(Token token) {
             check_readings();
         } else if (!llama_vocab_is_eog(vocabulary_, token)) {
             // Byte by byte, as an ambiguous grammar may multiply its readings with each.
-            for (const char byte : piece(token)) {
+            for (const char byte : token_text(vocabulary_, token, /*special*/ true)) {
                 llama_grammar_accept_str(*grammar_, std::string(1, byte));
                 check_readings();
             }
@@ -125,22 +126,6 @@ void GrammarMatcher::check_readings() const {
                     "the grammar is too ambiguous: the answer so far can be read in more than " +
                         std::to_string(max_readings_) + " ways");
     }
-}
-
-// With the text of control tokens, which is what llama.cpp's grammars match.
-std::string GrammarMatcher::piece(Token token) const {
-    std::string text(256, '\0');
-    const auto  render = [&] {
-        return llama_token_to_piece(vocabulary_, token, text.data(), static_cast<int32_t>(text.size()), 0,
-                                    true);
-    };
-    int32_t length = render();
-    if (length < 0) {
-        text.resize(static_cast<size_t>(-length));
-        length = render();
-    }
-    text.resize(static_cast<size_t>(std::max(length, 0)));
-    return text;
 }
 
 } // namespace headrace

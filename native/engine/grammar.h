@@ -42,10 +42,9 @@ class GrammarMatcher {
     bool ended() const;
 
   private:
-    bool        may_end() const;
-    bool        is_foreign(Token token) const;
-    void        check_readings() const;
-    std::string piece(Token token) const;
+    bool may_end() const;
+    bool is_foreign(Token token) const;
+    void check_readings() const;
 
     std::unique_ptr<llama_grammar, LlamaGrammarDeleter> grammar_;
     const llama_vocab *                                 vocabulary_;

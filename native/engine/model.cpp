@@ -4,6 +4,7 @@
 #include "engine/log_capture.h"
 #include "engine/model_file.h"
 #include "engine/regex_stack.h"
+#include "engine/token_text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -109,27 +110,12 @@ size_t Model::size() const {
     return static_cast<size_t>(llama_vocab_n_tokens(vocabulary_));
 }
 
-static std::string text_of(const llama_vocab * vocabulary, Token token, bool special) {
-    std::string text(32, '\0');
-    const auto  render = [&] {
-        return llama_token_to_piece(vocabulary, token, text.data(), static_cast<int32_t>(text.size()), 0,
-                                    special);
-    };
-    int32_t length = render();
-    if (length < 0) {
-        text.resize(static_cast<size_t>(-length));
-        length = render();
-    }
-    text.resize(static_cast<size_t>(std::max(length, 0)));
-    return text;
-}
-
 std::string Model::piece(Token token) const {
-    return text_of(vocabulary_, token, false);
+    return token_text(vocabulary_, token, false);
 }
 
 std::string Model::special_piece(Token token) const {
-    return text_of(vocabulary_, token, true);
+    return token_text(vocabulary_, token, true);
 }
 
 bool Model::is_end(Token token) const {

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,18 +19,9 @@ from headrace.native import Engine
 from headrace.run import Run
 from headrace.wire import Message, Result, TokenBatch, ToolCall
 from tests.gguf_builder import CONTROL, Gguf, parrot, read_gguf
+from tests.python.chat_requests import ASK, CALL, CLOCK, WEATHER
 from tests.python.conftest import OpenEngine
 
-ASK: list[Message] = [{"role": "user", "content": "How is the weather?"}]
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-CLOCK: dict[str, Any] = {"type": "function", "function": {"name": "clock", "description": "The time."}}
 PARIS = {"city": "Paris, naïve 😀"}
 TEMPLATES = "models/templates"
 
@@ -302,11 +292,6 @@ def test_tool_choice(open_script: OpenScript) -> None:
     assert engine.chat(ASK, {"tools": [CLOCK, WEATHER], "tool_choice": one}).prompt_tokens == prompt[1]
 
 
-CALL: dict[str, Any] = {
-    "id": "abcdefghi",
-    "type": "function",
-    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-}
 AFTER_A_CALL: list[Message] = [
     *ASK,
     {"role": "assistant", "content": None, "tool_calls": [CALL]},

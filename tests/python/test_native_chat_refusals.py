@@ -9,23 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.native import Engine
-from headrace.wire import Message
-
-ASK: list[Message] = [{"role": "user", "content": "How is the weather?"}]
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-CLOCK: dict[str, Any] = {"type": "function", "function": {"name": "clock", "description": "The time."}}
-CALL: dict[str, Any] = {
-    "id": "abcdefghi",
-    "type": "function",
-    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-}
+from tests.python.chat_requests import ASK, CALL, CLOCK, WEATHER
 
 
 @pytest.mark.parametrize(
