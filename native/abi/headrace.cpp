@@ -95,6 +95,7 @@ void generate(hr_engine & handle, SubmitCommand command, RequestId id) {
                         OPERATION_NAMES[static_cast<size_t>(command.operation)] +
                         ": it turns texts into vectors (embed)");
     }
+    handle.engine.check_room(); // before a template is rendered for nothing
     handle.engine.submit(prepare(handle, std::move(command), id));
 }
 
@@ -240,9 +241,5 @@ const char * hr_engine_events(hr_engine * handle, size_t * length) {
 }
 
 void hr_engine_free(hr_engine * handle) {
-    try {
-        with_abort_guard([&] { delete handle; });
-    } catch (...) {
-        // What could not be freed is lost; there is nobody left to tell.
-    }
+    delete handle;
 }

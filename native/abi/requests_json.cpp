@@ -6,6 +6,8 @@
 #include "abi/messages_json.h"
 #include "abi/options_json.h"
 
+#include <cmath>
+
 namespace headrace {
 
 using nlohmann::json;
@@ -143,8 +145,8 @@ std::vector<AdapterFile> read_adapters(const json & given) {
         }
         allow_only("an adapter", adapter, {"name", "path", "scale"});
         const json scale = adapter.value("scale", json(1));
-        if (!scale.is_number()) {
-            malformed("an adapter's scale must be a number");
+        if (!scale.is_number() || !std::isfinite(scale.get<float>())) {
+            malformed("an adapter's scale must be a finite number");
         }
         adapters.push_back({read_string(adapter, "name"), read_string(adapter, "path"), scale.get<float>()});
     }

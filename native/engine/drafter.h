@@ -23,8 +23,9 @@ class Drafter {
     // A token was sampled in this slot.
     virtual void append(size_t slot, Token token) = 0;
 
-    // Writes up to at_most guesses of what follows the slot's tokens into `guesses`, which is empty.
-    virtual void draft(size_t slot, size_t at_most, std::vector<Token> & guesses) = 0;
+    // Writes up to at_most guesses of what follows the slot's tokens into `guesses`, which is empty. False when
+    // it has used the time to catch up with the tokens instead: that is not the price of guessing.
+    virtual bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) = 0;
 };
 
 } // namespace headrace

@@ -34,7 +34,7 @@ void Embedder::drop_cancelled() {
     });
 }
 
-void Embedder::step(bool beside_streams) {
+void Embedder::step(std::optional<double> spare_ms) {
     drop_cancelled();
     if (queue_.empty()) {
         return;
@@ -44,7 +44,7 @@ void Embedder::step(bool beside_streams) {
         work.started = clock_();
     }
     try {
-        compute(work, beside_streams ? pace_.prefill_budget(0) : limits_.pass);
+        compute(work, spare_ms ? affordable(*spare_ms) : limits_.pass);
     } catch (const Error & error) {
         if (error.code == ErrorCode::engine_aborted) {
             throw;
@@ -57,6 +57,14 @@ void Embedder::step(bool beside_streams) {
     if (work.vectors.size() == work.request.inputs.size()) {
         finish_request();
     }
+}
+
+// Tokens of a pass that takes so long; few while nothing is known.
+size_t Embedder::affordable(double ms) const {
+    constexpr double first = 16;
+    const double     each  = pace_.token_ms();
+    const double     most  = static_cast<double>(limits_.pass);
+    return static_cast<size_t>(std::clamp(each > 0 ? ms / each : first, 1.0, most));
 }
 
 void Embedder::compute(Work & work, size_t budget) {

@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 
 namespace headrace {
@@ -71,10 +72,11 @@ class Embedder {
     // Marks a request; it ends at the next step. Unknown ids are ignored.
     void cancel(RequestId id);
 
-    // One forward pass, if there is work. beside_streams: keep it as short as the scheduler's own passes;
-    // without, the same request is always divided in the same way and gives the same bits. A failure ends
-    // the one request it belongs to, but for engine_aborted, which is thrown.
-    void step(bool beside_streams);
+    // One forward pass, if there is work. spare_ms: how long it may take beside streams that run; an encoder's
+    // input takes as long as it takes, for it must be whole. None where no stream runs: then the same request
+    // is always divided in the same way and gives the same bits. A failure ends the one request it belongs
+    // to, but for engine_aborted, which is thrown.
+    void step(std::optional<double> spare_ms);
 
     size_t unfinished() const { return queue_.size(); }
 
@@ -92,12 +94,13 @@ class Embedder {
         bool                            cancelled = false;
     };
 
-    void drop_cancelled();
-    void plan(const Work & work, size_t budget);
-    void compute(Work & work, size_t budget);
-    void collect(Work & work);
-    void finish_input(Work & work);
-    void finish_request();
+    void   drop_cancelled();
+    void   plan(const Work & work, size_t budget);
+    size_t affordable(double ms) const;
+    void   compute(Work & work, size_t budget);
+    void   collect(Work & work);
+    void   finish_input(Work & work);
+    void   finish_request();
 
     TokenEmbedder &         model_;
     EmbedLimits             limits_;

@@ -54,27 +54,31 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
 }
 
 // Of everything that decides what a state means. Only states that outlive the engine need it.
-static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOptions & options) {
+static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOptions & options,
+                                        const LoadProgress & progress) {
     if (options.prefix_cache_folder.empty()) {
         return "";
     }
+    const auto go_on = [&](double) { return !progress || progress(1); }; // the weights are in memory already
     // A state tells the number of KV buffers, and fits only where there are as many.
     const int64_t            buffers = options.unified_cache ? 1 : options.slots;
     std::vector<std::string> parts   = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
-                                        std::to_string(buffers), fingerprint_file(files.model)};
+                                        std::to_string(buffers), fingerprint_file(files.model, go_on)};
     for (const AdapterFile & file : files.adapters) {
-        parts.push_back(fingerprint_file(file.path));
+        parts.push_back(fingerprint_file(file.path, go_on));
     }
     return combine_fingerprints(parts);
 }
 
-static PrefixStoreSettings prefix_store_settings(const ModelFiles & files, const LoadOptions & options,
-                                                 const Decoder & decoder) {
-    return {.memory_bytes = static_cast<size_t>(options.prefix_cache_bytes),
-            .disk_bytes   = static_cast<uint64_t>(options.prefix_cache_disk_bytes),
-            .folder       = options.prefix_cache_folder,
-            .fingerprint  = snapshot_fingerprint(files, options),
-            .trimmable    = decoder.can_trim_saved()};
+static PrefixStoreSettings prefix_store_settings(const LoadOptions & options, const Decoder & decoder,
+                                                 std::string fingerprint) {
+    constexpr uint64_t most = SIZE_MAX / 2; // 32 bits cannot count what some options ask for
+    return {.memory_bytes = static_cast<size_t>(
+                std::min<uint64_t>(static_cast<uint64_t>(options.prefix_cache_bytes), most)),
+            .disk_bytes  = static_cast<uint64_t>(options.prefix_cache_disk_bytes),
+            .folder      = options.prefix_cache_folder,
+            .fingerprint = std::move(fingerprint),
+            .trimmable   = decoder.can_trim_saved()};
 }
 
 static SchedulerOptions scheduler_options(const LoadOptions & options) {
@@ -134,7 +138,8 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
         return;
     }
     drafter_ = make_drafter(files, options, host_, *model_, *threads_);
-    store_   = std::make_unique<PrefixStore>(prefix_store_settings(files, options, *decoder_), now_ms);
+    store_   = std::make_unique<PrefixStore>(
+        prefix_store_settings(options, *decoder_, snapshot_fingerprint(files, options, progress)), now_ms);
 }
 
 int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {
@@ -148,7 +153,8 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
     }
-    embedder_ = std::make_unique<Embedder>(*llama_embedder_, embed_limits_, events_, now_ms);
+    queue_limit_ = static_cast<size_t>(options.queue_limit);
+    embedder_    = std::make_unique<Embedder>(*llama_embedder_, embed_limits_, events_, now_ms);
     if (decoder_) {
         intake_ = std::make_unique<Intake>(*model_, *decoder_, files.adapters,
                                            read_health_watch(options.health_watch));
@@ -171,7 +177,6 @@ std::vector<std::string> Engine::operations() const {
 }
 
 void Engine::submit(Submission submission) {
-    scheduler_->check_room();
     Request request = intake_->prepare(submission);
     events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
     request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
@@ -179,6 +184,12 @@ void Engine::submit(Submission submission) {
 }
 
 void Engine::embed(EmbedSubmission submission) {
+    if (embedder_->unfinished() > queue_limit_) {
+        throw Error(ErrorCode::queue_full,
+                    std::to_string(embedder_->unfinished()) +
+                        " embeds wait already, and no more may (queueLimit)",
+                    {{"queueLimit", static_cast<double>(queue_limit_)}});
+    }
     EmbedRequest request = prepare_embed(submission, *model_, embed_limits_, generates());
     size_t       tokens  = 0;
     for (const std::vector<Token> & input : request.inputs) {
@@ -243,13 +254,16 @@ size_t Engine::tick(double budget_ms) {
             if (scheduler_) {
                 scheduler_->step();
             }
-            embedder_->step(scheduler_ && scheduler_->unfinished() > 0);
+            const bool beside = scheduler_ && scheduler_->unfinished() > 0;
+            embedder_->step(beside ? std::optional(scheduler_->spare_ms()) : std::nullopt);
         });
     } while (unfinished() > 0 && now_ms() < end);
     if (scheduler_) {
         scheduler_->flush();
     }
-    while (unfinished() == 0 && now_ms() < end && store_ && store_->persist_one()) {
+    if (unfinished() == 0 && store_) { // at least one: an idle engine is not called again
+        while (store_->persist_one() && now_ms() < end) {
+        }
     }
     return unfinished();
 }

@@ -40,6 +40,9 @@ class Engine {
     // Throws Error; then the engine is of no use.
     int64_t load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress);
 
+    // Throws Error (queue_full) when no request can be queued now.
+    void check_room() const { scheduler_->check_room(); }
+
     // Leaves an AcceptedEvent. Throws Error when the request cannot be taken.
     void submit(Submission submission);
 
@@ -89,7 +92,8 @@ class Engine {
     EmbedLimits                    embed_limits_;
     std::unique_ptr<LlamaEmbedder> llama_embedder_;
     std::unique_ptr<Embedder>      embedder_;
-    ComputeThreads                 threads_; // last, to end first
+    size_t                         queue_limit_ = 0; // of embeds that wait
+    ComputeThreads                 threads_;         // last, to end first
 };
 
 } // namespace headrace

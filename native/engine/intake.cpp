@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
@@ -77,7 +78,7 @@ void Intake::fit(Request & request) const {
     if (request.prompt.size() < context) {
         return;
     }
-    if (!shifts) {
+    if (!shifts || context < 2) {
         throw Error(ErrorCode::context_overflow,
                     "the prompt has " + std::to_string(request.prompt.size()) +
                         " tokens, the context holds " + std::to_string(context) +
@@ -86,7 +87,7 @@ void Intake::fit(Request & request) const {
                      {"contextSize", static_cast<double>(context)}});
     }
     const size_t head = context / 4;
-    const size_t tail = context / 2 - head; // one half for the prompt, one for the answer
+    const size_t tail = std::max<size_t>(context / 2 - head, 1); // the other half is for the answer
     request.slid      = request.prompt.size() - head - tail;
     const auto gap    = request.prompt.begin() + static_cast<ptrdiff_t>(head);
     request.prompt.erase(gap, gap + static_cast<ptrdiff_t>(request.slid));
@@ -96,8 +97,14 @@ void Intake::fit(Request & request) const {
 void Intake::find_adapters(Request & request) const {
     for (const std::string & wanted : request.options.adapters) {
         const std::string name = wanted.substr(0, wanted.rfind(':'));
-        const auto named = [&](const AdapterFile & file) { return file.name == wanted || file.name == name; };
-        const auto found = std::find_if(adapters_.begin(), adapters_.end(), named);
+        const auto        find = [&](const std::string & sought) {
+            return std::find_if(adapters_.begin(), adapters_.end(),
+                                [&](const AdapterFile & file) { return file.name == sought; });
+        };
+        auto found = find(wanted);
+        if (found == adapters_.end()) {
+            found = find(name);
+        }
         if (found == adapters_.end()) {
             throw Error(ErrorCode::invalid_option, "adapters: none was loaded as \"" + wanted + "\"",
                         {{"option", "adapters"}});
@@ -107,7 +114,9 @@ void Intake::find_adapters(Request & request) const {
             use.scale = read_scale(wanted, wanted.substr(name.size() + 1));
         }
         request.adapters.push_back(use);
-        request.adapters_id += std::to_string(use.index) + "*" + std::to_string(use.scale) + ";";
+        char text[64];
+        std::snprintf(text, sizeof(text), "%zu*%.9g;", use.index, static_cast<double>(use.scale));
+        request.adapters_id += text;
     }
 }
 

@@ -33,6 +33,16 @@ size_t KvCache::available(const Request & request) const {
     return tokens;
 }
 
+bool KvCache::would_keep(const Lease & lease, std::span<const Token> tokens) const {
+    const size_t held  = std::max<size_t>(sequences_.at(lease.sequence).tokens.size(), 1);
+    const size_t bytes = std::max<size_t>(decoder_.state_bytes(lease.sequence), 1);
+    // As if it grew with its tokens; where it does not, it is smaller.
+    const double grown =
+        static_cast<double>(bytes) * static_cast<double>(tokens.size()) / static_cast<double>(held);
+    return store_.wants(sequences_[lease.sequence].adapters_id, tokens,
+                        static_cast<size_t>(std::min(grown, static_cast<double>(SIZE_MAX / 2))));
+}
+
 bool KvCache::in_flight(const std::string & context_key) const {
     return !context_key.empty() && std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence & s) {
         return s.leased && s.key == context_key;
@@ -108,6 +118,10 @@ CacheUse KvCache::fill(size_t index, const Request & request) {
     std::optional<PrefixMatch> match;
     if (bounds.at_least <= bounds.at_most) {
         match = store_.find(request.adapters_id, request.prompt, bounds);
+    }
+    // A long file is not read for a few tokens.
+    if (match && match->on_disk && match->tokens - live < match->length / WORTH_COPYING) {
+        match.reset();
     }
     if (sequence.tokens.size() - (match ? 0 : live) >= WORTH_KEEPING) {
         offer(index);
@@ -185,8 +199,12 @@ void KvCache::offer(size_t index) {
     if (sequence.tokens.size() < covered + WORTH_KEEPING) {
         return;
     }
-    if (store_.wants(sequence.adapters_id, sequence.tokens, decoder_.state_bytes(index))) {
-        store_.insert(sequence.adapters_id, sequence.tokens, decoder_.save(index));
+    try {
+        if (store_.wants(sequence.adapters_id, sequence.tokens, decoder_.state_bytes(index))) {
+            store_.insert(sequence.adapters_id, sequence.tokens, decoder_.save(index));
+        }
+    } catch (const std::bad_alloc &) {
+        // A snapshot less: it would have saved time, and is not worth a failure.
     }
 }
 

@@ -39,6 +39,9 @@ class KvCache {
     // How much of the beginning of its prompt a request could have now without computing.
     size_t available(const Request & request) const;
 
+    // Whether the store would keep this sequence's state once it holds so many tokens of its prompt.
+    bool would_keep(const Lease & lease, std::span<const Token> tokens) const;
+
     // A sequence for this request, holding as much of the beginning of its prompt as can be had without
     // computing, but never all of it: the last token's logits are wanted. None when all are leased.
     std::optional<Lease> acquire(const Request & request);

@@ -7,6 +7,9 @@
 
 namespace headrace {
 
+// Tokens of a prompt that the small model computes in one step: the streams beside it wait as long.
+constexpr size_t CATCH_UP = 32;
+
 static LoadOptions for_drafting(LoadOptions options) {
     options.speculation   = "none";
     options.sliding_cache = false;
@@ -48,23 +51,29 @@ void ModelDrafter::append(size_t slot, Token token) {
     sequences_.at(slot).tokens.push_back(token);
 }
 
-void ModelDrafter::draft(size_t slot, size_t at_most, std::vector<Token> & guesses) {
+bool ModelDrafter::draft(size_t slot, size_t at_most, std::vector<Token> & guesses) {
     Sequence & sequence = sequences_.at(slot);
     // After a shift the slot's context is shorter than its tokens; the small model has nothing to shift.
     if (sequence.tokens.size() + at_most > decoder_.context_size()) {
-        return;
+        return true;
     }
     const auto ends = std::mismatch(sequence.held.begin(), sequence.held.end(), sequence.tokens.begin(),
                                     sequence.tokens.end() - 1);
     const auto kept = static_cast<size_t>(ends.first - sequence.held.begin());
     decoder_.trim(slot, kept);
     sequence.held.resize(kept);
-    Token next = compute(slot, std::span(sequence.tokens).subspan(kept));
+    const auto behind = std::span<const Token>(sequence.tokens).subspan(kept);
+    if (behind.size() > CATCH_UP) {
+        compute(slot, behind.first(CATCH_UP));
+        return false;
+    }
+    Token next = compute(slot, behind);
     guesses.push_back(next);
     while (guesses.size() < at_most && !model_->is_end(next)) {
         next = compute(slot, {&next, 1});
         guesses.push_back(next);
     }
+    return true;
 }
 
 // The likeliest token behind these, which are added to the slot's sequence.

@@ -21,7 +21,7 @@ class ModelDrafter : public Drafter {
     void begin(size_t slot, std::span<const Token> prompt) override;
     void end(size_t slot) override;
     void append(size_t slot, Token token) override;
-    void draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override;
+    bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override;
 
   private:
     struct Sequence {

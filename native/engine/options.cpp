@@ -15,11 +15,12 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
     {"threads", &LoadOptions::threads, 0, 256, true, "compute threads; 0 leaves it to the host"},
     {"batchSize", &LoadOptions::batch_size, 1, 8192, true, "tokens per forward pass, at most"},
     {"schedule", &LoadOptions::schedule, 0, 16, true,
-     "what a prompt may cost the streams that run: latency slows them by a third at most, balanced to half "
-     "their speed or 20 tokens per second, throughput does not care",
+     "what prompts may cost the streams that run: latency lets them slow by about a third (a prompt moves on "
+     "by a token at least), balanced to half their speed or 20 tokens per second, throughput as far as it "
+     "goes",
      SCHEDULES},
     {"queueLimit", &LoadOptions::queue_limit, 0, 65536, true,
-     "requests that may wait for a slot; one more is refused with queue_full"},
+     "requests that may wait, for a slot or for their context key; one more is refused with queue_full"},
     {"speculation", &LoadOptions::speculation, 0, 16, true,
      "speculative decoding, the same text in fewer passes where it pays: prompt guesses from what the text "
      "said before, draft has a small model of the same vocabulary guess (draftModel)",

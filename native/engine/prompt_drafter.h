@@ -23,9 +23,10 @@ class PromptDrafter : public Drafter {
 
     void append(size_t slot, Token token) override { slots_.at(slot)->append(token); }
 
-    void draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override {
+    bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override {
         const auto found = slots_.at(slot)->draft(at_most);
         guesses.assign(found.begin(), found.end());
+        return true;
     }
 
   private:

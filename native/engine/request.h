@@ -1,6 +1,6 @@
 // A request as the scheduler sees it: tokens in, options, and what it has cost so far.
 //
-// Made by engine.cpp from a prompt; not aware of JSON, templates or slots.
+// Made by intake.cpp from a prompt; not aware of JSON, templates or slots.
 #pragma once
 
 #include "engine/options.h"
@@ -67,7 +67,8 @@ struct Request {
     std::vector<Token>      preserved_tokens; // control tokens that are text all the same: tool call markers
     HealthWatch             health_watch = HealthWatch::full; // of the engine
     RequestTimes            times;
-    bool                    cancelled = false;
+    bool                    cancelled   = false;
+    size_t                  passed_over = 0; // requests that have gone first though it was older
 };
 
 } // namespace headrace

@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-// Urgent requests that may overtake the oldest one in a row.
+// Urgent requests that may overtake one that could go, while it is the oldest.
 static constexpr size_t OVERTAKING = 7;
 
 void RequestQueue::push(Request request) {
@@ -28,11 +28,8 @@ std::optional<Request> RequestQueue::take(const Test & may_go) {
         const bool older = other->times.submitted < oldest->times.submitted;
         oldest           = older && may_go(*other) ? other : oldest;
     }
-    if (oldest == found || passed_over_ == OVERTAKING) {
-        passed_over_ = 0;
-        found        = oldest;
-    } else {
-        passed_over_++;
+    if (oldest != found && oldest->passed_over++ >= OVERTAKING) {
+        found = oldest;
     }
     Request request = std::move(*found);
     waiting_.erase(found);

@@ -31,8 +31,7 @@ class RequestQueue {
     size_t size() const { return waiting_.size(); }
 
   private:
-    std::vector<Request> waiting_;         // by priority, then by age
-    size_t               passed_over_ = 0; // times in a row that the oldest was not the one to go
+    std::vector<Request> waiting_; // by priority, then by age
 };
 
 } // namespace headrace

@@ -46,6 +46,13 @@ size_t Scheduler::unfinished() const {
     return queue_.size() + count_bits(occupied_);
 }
 
+double Scheduler::spare_ms() const {
+    size_t decoding = 0, prefilling = 0;
+    each_bit(occupied_,
+             [&](size_t index) { (slots_[index].phase == SlotPhase::decode ? decoding : prefilling)++; });
+    return pace_.spare_ms(decoding) / (prefilling > 0 ? 2 : 1); // prompts want some of it, too
+}
+
 EngineMetrics Scheduler::metrics() const {
     EngineMetrics metrics = totals_;
     metrics.waiting       = queue_.size();
@@ -66,7 +73,8 @@ void Scheduler::step() {
     const bool   prompts = decoding < count_bits(members);
     const size_t budget  = prompts ? pace_.prefill_budget(decoding) : 0;
     const double began   = clock_();
-    draft(members, /*none*/ prompts && budget == 0); // this pass is to show what plain decoding costs
+    // Without guesses where the pass is to show what plain decoding costs.
+    const bool guessed = draft(members, /*none*/ prompts && budget == 0);
 
     const BatchPlan & plan   = planner_.plan(slots_, members, budget);
     const double      before = clock_();
@@ -76,7 +84,7 @@ void Scheduler::step() {
     if (plan.draft_tokens == 0) {
         pace_.observe(plan.decode_tokens, plan.prefill_tokens, after - before);
     }
-    pass_ms_ = plan.prefill_tokens == 0 ? after - began : 0;
+    pass_ms_ = guessed && plan.prefill_tokens == 0 ? after - began : 0;
     totals_.steps++;
     totals_.busy_ms += after - began;
     totals_.prefill_tokens += plan.prefill_tokens;
@@ -126,7 +134,7 @@ void Scheduler::drop_ended() {
 
 void Scheduler::check_deadline(size_t index) {
     const Slot & slot = slots_[index];
-    const size_t left = slot.request.prompt.size() - std::min(slot.request.prompt.size(), slot.computed);
+    const size_t left = slot.phase == SlotPhase::prefill ? slot.request.prompt.size() - slot.computed : 0;
     if (too_late(slot.request, left)) {
         fail(index, missed_deadline(slot.request));
     }
@@ -138,7 +146,13 @@ void Scheduler::admit() {
         if (!request) {
             return;
         }
-        auto lease = cache_.acquire(*request);
+        std::optional<KvCache::Lease> lease;
+        try {
+            lease = cache_.acquire(*request);
+        } catch (...) {
+            queue_.push(std::move(*request)); // it ends with the others, not without a word
+            throw;
+        }
         if (!lease) {
             throw Error(ErrorCode::internal, "a slot was free, but no sequence of the KV cache");
         }
@@ -153,23 +167,34 @@ bool Scheduler::may_start(const Request & waiting) {
     if (cache_.in_flight(waiting.options.context_key)) {
         return false;
     }
-    const size_t available = cache_.available(waiting);
-    bool         pays      = false;
+    bool waits = false;
     each_bit(occupied_, [&](size_t index) {
         Slot & slot = slots_[index];
-        if (slot.phase != SlotPhase::prefill || slot.request.adapters_id != waiting.adapters_id) {
+        // A request in a hurry does not wait for one that is not.
+        if (slot.phase != SlotPhase::prefill || slot.request.adapters_id != waiting.adapters_id ||
+            slot.request.options.priority < waiting.options.priority || waiting.options.deadline_ms > 0) {
             return;
         }
         const size_t shared = common_beginning(slot.request.prompt, waiting.prompt);
-        if (shared < available + WORTH_WAITING || shared <= slot.computed) {
+        const auto   common = std::span(waiting.prompt).first(shared);
+        if (shared <= slot.computed || shared < cache_.available(waiting) + WORTH_WAITING ||
+            !cache_.would_keep(slot.lease, common)) {
             return;
         }
-        pays = true;
+        waits = true;
         if (slot.stop_at <= slot.computed || shared < slot.stop_at) {
             slot.stop_at = shared;
         }
     });
-    return !pays;
+    return !waits;
+}
+
+// Where the prompt's pass must stop next, for a snapshot that serves others; 0: nowhere.
+size_t Scheduler::next_stop(const Slot & slot) const {
+    if (slot.lease.checkpoint > slot.computed) {
+        return slot.lease.checkpoint;
+    }
+    return decoder_.can_trim_saved() ? 0 : slot.request.prompt.size() - 1;
 }
 
 void Scheduler::start(Request request, KvCache::Lease lease) {
@@ -180,15 +205,12 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     slot.phase                  = SlotPhase::prefill;
     slot.planned_last           = totals_.steps; // behind those that have waited in a slot
     slot.computed               = lease.reused.tokens;
-    slot.stop_at                = lease.checkpoint;
+    occupied_ |= bit(lease.sequence);
     slot.sampler.emplace(slot.request, vocabulary_);
     slot.text.emplace(slot.request.options.stop);
-    occupied_ |= bit(lease.sequence);
     totals_.cached_tokens += lease.reused.tokens;
     totals_.slid_tokens += slot.request.slid;
-    if (slot.stop_at == 0 && !decoder_.can_trim_saved()) {
-        slot.stop_at = slot.request.prompt.size() - 1;
-    }
+    slot.stop_at = next_stop(slot);
     if (drafter_ && decoder_.can_trim()) {
         slot.governor.emplace(options_.draft_tokens);
         drafter_->begin(lease.sequence, slot.request.prompt);
@@ -233,7 +255,9 @@ void Scheduler::make_room_in_contexts(uint64_t members) {
     });
 }
 
-void Scheduler::draft(uint64_t members, bool none) {
+// Returns whether the time it took was all spent on guesses.
+bool Scheduler::draft(uint64_t members, bool none) {
+    bool guessed = true;
     each_bit(members, [&](size_t index) {
         Slot & slot = slots_[index];
         slot.draft.clear();
@@ -245,9 +269,10 @@ void Scheduler::draft(uint64_t members, bool none) {
         // The last token needs no guess behind it.
         const size_t at_most = std::min({wanted - 1, room, slot.governor->draft_limit()});
         if (at_most > 0) {
-            drafter_->draft(index, at_most, slot.draft);
+            guessed &= drafter_->draft(index, at_most, slot.draft);
         }
     });
+    return guessed;
 }
 
 void Scheduler::take_results(const BatchPlan & plan) {
@@ -282,7 +307,7 @@ void Scheduler::take_prompt(std::span<const Contribution> part, size_t first) {
     slot.computed += part.size();
     if (slot.computed == slot.stop_at || slot.computed == slot.request.prompt.size()) {
         cache_.save(slot.lease);
-        slot.stop_at = decoder_.can_trim_saved() ? 0 : slot.request.prompt.size() - 1;
+        slot.stop_at = next_stop(slot);
     }
     if (part.back().wants_logits) {
         slot.phase = SlotPhase::decode;

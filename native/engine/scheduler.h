@@ -57,6 +57,10 @@ class Scheduler {
 
     size_t unfinished() const;
 
+    // Milliseconds that a pass of somebody else's may take before the next step: what the schedule leaves
+    // beside the streams that run.
+    double spare_ms() const;
+
     EngineMetrics metrics() const;
 
     // Ends every request with the same error; used when the engine cannot go on.
@@ -67,9 +71,10 @@ class Scheduler {
     void     check_deadline(size_t index);
     void     admit();
     bool     may_start(const Request & waiting);
+    size_t   next_stop(const Slot & slot) const;
     void     start(Request request, KvCache::Lease lease);
     uint64_t choose_members();
-    void     draft(uint64_t members, bool none);
+    bool     draft(uint64_t members, bool none);
     void     make_room_in_contexts(uint64_t members);
     void     take_results(const BatchPlan & plan);
     void     take_prompt(std::span<const Contribution> part, size_t first);
@@ -94,7 +99,7 @@ class Scheduler {
     BatchPlanner       planner_;
     StepPace           pace_;
     EngineMetrics      totals_;
-    double             pass_ms_ = 0; // of the pass being taken in, with its drafting; 0: it also prefilled
+    double pass_ms_ = 0; // of the pass being taken in, with its drafting; 0: it did something else besides
 };
 
 } // namespace headrace

@@ -48,6 +48,14 @@ double StepPace::decode_ms(size_t decoding) const {
     return 0;
 }
 
+double StepPace::spare_ms(size_t decoding) const {
+    const double decode = decode_ms(decoding);
+    if (decoding == 0 || mode_ == ScheduleMode::throughput) {
+        return ALONE_MS;
+    }
+    return mode_ == ScheduleMode::latency ? LATENCY_SHARE * decode : std::max(decode, BALANCED_MS - decode);
+}
+
 size_t StepPace::prefill_budget(size_t decoding) const {
     const auto tokens_in = [&](double ms, double per_token, size_t at_least) {
         const double tokens = std::min(ms / per_token, static_cast<double>(batch_size_));
@@ -63,13 +71,10 @@ size_t StepPace::prefill_budget(size_t decoding) const {
         return 0;
     }
     const double per_token = mixed_ms_ > 0 ? mixed_ms_ : alone_ms_;
-    const double decode    = decode_ms(decoding);
     if (per_token <= 0) {
         return std::min(FIRST_MIXED, batch_size_);
     }
-    const double share =
-        mode_ == ScheduleMode::latency ? LATENCY_SHARE * decode : std::max(decode, BALANCED_MS - decode);
-    return tokens_in(share, per_token, 1);
+    return tokens_in(spare_ms(decoding), per_token, 1);
 }
 
 void StepPace::observe(size_t decoding, size_t prefill, double ms) {

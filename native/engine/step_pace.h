@@ -23,6 +23,9 @@ class StepPace {
     // to learn what the streams cost by themselves, which no pass has shown lately.
     size_t prefill_budget(size_t decoding) const;
 
+    // Milliseconds that other work may take beside so many running streams; what they are with nobody running.
+    double spare_ms(size_t decoding) const;
+
     // A pass with these counts took so long.
     void observe(size_t decoding, size_t prefill, double ms);
 
@@ -30,6 +33,9 @@ class StepPace {
     // while nothing is known. What is refused for this reason could not have been done: one pass that was held
     // up must not have every request refused that asks for less time, and so nothing seen ever again.
     double prefill_ms(size_t tokens) const { return least_ms_ * static_cast<double>(tokens); }
+
+    // Expected time per prompt token with nobody else running; 0 while nothing is known.
+    double token_ms() const { return alone_ms_; }
 
     // Expected time of a pass that only decodes; 0 while nothing is known.
     double decode_ms(size_t decoding) const;

@@ -97,12 +97,13 @@ bool SimulatedDecoder::restore(size_t slot, std::span<const uint8_t> state) {
     return true;
 }
 
-void SimulatedDrafter::draft(size_t, size_t at_most, std::vector<Token> & guesses) {
+bool SimulatedDrafter::draft(size_t, size_t at_most, std::vector<Token> & guesses) {
     clock_.now += drafting_.ms;
     std::bernoulli_distribution right(drafting_.chance);
     while (guesses.size() < std::min(at_most, drafting_.tokens)) {
         guesses.push_back(right(random_) ? SAID : NEVER_SAID);
     }
+    return true;
 }
 
 } // namespace headrace

@@ -79,7 +79,7 @@ class SimulatedDrafter : public Drafter {
     void begin(size_t, std::span<const Token>) override {}
     void end(size_t) override {}
     void append(size_t, Token) override {}
-    void draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override;
+    bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override;
 
   private:
     const Drafting & drafting_;

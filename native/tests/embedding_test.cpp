@@ -22,7 +22,7 @@ struct Bench {
 
     void run() {
         for (int i = 0; i < 1000 && embedder.unfinished() > 0; i++) {
-            embedder.step(false);
+            embedder.step(std::nullopt);
         }
         REQUIRE(embedder.unfinished() == 0);
     }
@@ -141,10 +141,10 @@ TEST_CASE("embedding: a pass that fails ends one request, an abort leaves as it 
     Bench bench({100, 100, 8, true});
     bench.embedder.submit(request(1, {{FAKE_FAILURE}}));
     bench.embedder.submit(request(2, {{FAKE_ABORT}}));
-    bench.embedder.step(false);
+    bench.embedder.step(std::nullopt);
     CHECK(bench.failed().id == 1);
     CHECK(bench.failed().error.code == ErrorCode::out_of_memory);
-    CHECK_THROWS_AS(bench.embedder.step(false), Error);
+    CHECK_THROWS_AS(bench.embedder.step(std::nullopt), Error);
     bench.embedder.fail_all(Error(ErrorCode::engine_aborted, "gone"));
     CHECK(bench.failed().id == 2);
     CHECK(bench.embedder.unfinished() == 0);
@@ -155,7 +155,7 @@ TEST_CASE("embedding: a request ends between two of its passes when it is cancel
     bench.embedder.submit(request(1, {std::vector<Token>(40, 1)}));
     bench.embedder.submit(request(2, {{3}}));
     bench.embedder.submit(request(3, {{4}}));
-    bench.embedder.step(false);
+    bench.embedder.step(std::nullopt);
     bench.embedder.cancel(1);
     bench.embedder.cancel(3);
     bench.embedder.cancel(3);
@@ -176,7 +176,7 @@ TEST_CASE("embedding: beside streams a pass is as long as time allows, alone as 
     const auto last_pass_of = [&](int steps, double pass_ms, bool beside_streams) {
         bench.pass_ms = pass_ms;
         for (int i = 0; i < steps; i++) {
-            bench.embedder.step(beside_streams);
+            bench.embedder.step(beside_streams ? std::optional(10.0) : std::nullopt);
         }
         return bench.model.passes.back().entries.size();
     };

@@ -81,3 +81,24 @@ TEST_CASE("request_queue: what was cancelled is taken out, the rest keeps its or
     CHECK(queue.size() == 3);
     CHECK(drain(queue) == std::vector<RequestId>{1, 3, 5});
 }
+
+TEST_CASE("request_queue: one that is blocked now and then is still overtaken only so often") {
+    RequestQueue queue;
+    auto         old    = waiting(1, 0, "a");
+    old.times.submitted = 0;
+    queue.push(std::move(old));
+    RequestId next  = 2;
+    bool      taken = false;
+    for (int turn = 0; turn < 100 && !taken; turn++) {
+        for (const char * key : {"a", "b"}) {
+            auto urgent            = waiting(next, 10, key);
+            urgent.times.submitted = static_cast<double>(next++);
+            queue.push(std::move(urgent));
+        }
+        const bool blocked = turn % 2 == 0;
+        const auto went    = queue.take(
+            [&](const Request & request) { return !blocked || request.options.context_key != "a"; });
+        taken = went && went->id == 1;
+    }
+    CHECK(taken);
+}

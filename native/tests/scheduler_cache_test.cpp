@@ -170,3 +170,30 @@ TEST_CASE("scheduler_cache: nobody waits for a beginning that cannot be had, is 
     none.run(100000);
     CHECK(none.all<DoneEvent>(2).size() == 1);
 }
+
+TEST_CASE("scheduler_cache: who is in a hurry does not wait for another one's prompt") {
+    Bench bench(hashed, {.slots = 2, .batch_size = 32}, 2000);
+    auto  slow            = request(1, 900, 8);
+    slow.options.priority = -1;
+    auto urgent           = request(2, 900, 8);
+    bench.scheduler.submit(std::move(slow));
+    bench.run(2);
+    bench.scheduler.submit(std::move(urgent));
+    bench.run(2);
+    CHECK(bench.scheduler.metrics().running == 2);
+}
+
+TEST_CASE("scheduler_cache: without room for snapshots nobody waits for another one's prompt") {
+    FakeDecoder    decoder(hashed, 2000);
+    FakeVocabulary vocabulary;
+    PrefixStore    store({}, [] { return 0.0; });
+    EventQueue     events;
+    double         now = 0;
+    Scheduler      scheduler({decoder, vocabulary, store, events}, [&] { return now += 1; },
+                             {.slots = 2, .batch_size = 32});
+    scheduler.submit(request(1, 900, 8));
+    scheduler.submit(request(2, 900, 8));
+    scheduler.step();
+    scheduler.step();
+    CHECK(scheduler.metrics().running == 2);
+}

@@ -20,10 +20,11 @@ class ScriptedDrafter : public Drafter {
     void end(size_t slot) override { said_.erase(slot); }
     void append(size_t slot, Token) override { said_[slot]++; }
 
-    void draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override {
+    bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override {
         for (size_t i = said_[slot]; i < script_.size() && guesses.size() < std::min(at_most, length_); i++) {
             guesses.push_back(script_[i]);
         }
+        return true;
     }
 
   private:

@@ -272,3 +272,13 @@ TEST_CASE("scheduler: one pass computes with one set of adapters, and every set 
     CHECK(passes[1] == passes[2]);
     CHECK(passes[2] == passes[3]);
 }
+
+TEST_CASE("scheduler: after its context has slid a request still has the time that it has") {
+    Bench bench([](const std::vector<Token> &) { return Token{'x'}; }, 1, 32, 64);
+    bench.answer(request(1, 60, 2)); // from this the cost of a token is known
+    auto wanted                = request(2, 60, 200);
+    wanted.prompt[0]           = 'n';
+    wanted.options.overflow    = "shift";
+    wanted.options.deadline_ms = 5000;
+    CHECK(bench.answer(std::move(wanted)).text == std::string(200, 'x'));
+}

@@ -124,3 +124,14 @@ TEST_CASE("step_pace: a mode is known by its name") {
     CHECK(schedule_mode("balanced") == ScheduleMode::balanced);
     CHECK(schedule_mode("throughput") == ScheduleMode::throughput);
 }
+
+TEST_CASE("step_pace: others may take what prompts may") {
+    StepPace latency(ScheduleMode::latency, 512), balanced(ScheduleMode::balanced, 512);
+    for (int i = 0; i < 50; i++) {
+        latency.observe(8, 0, 10);
+        balanced.observe(8, 0, 10);
+    }
+    CHECK(latency.spare_ms(8) == doctest::Approx(3));
+    CHECK(balanced.spare_ms(8) == doctest::Approx(40));
+    CHECK(latency.spare_ms(0) > 100);
+}

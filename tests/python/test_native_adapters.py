@@ -1,6 +1,6 @@
 """LoRA adapters on the native engine: loaded by name, scaled, chosen per request, never mixed up.
 
-Counterpart of native/engine/engine.cpp (`find_adapters`) and llama_decoder.cpp; the adapters are random, made
+Counterpart of native/engine/intake.cpp (`find_adapters`) and llama_decoder.cpp; the adapters are random, made
 by tests/lora_builder.py.
 """
 
@@ -109,6 +109,16 @@ def test_an_adapter_whose_scale_is_no_number_ends_the_load(
     with pytest.raises(HeadraceError, match="alpha") as caught:
         Engine(tiny_model, LOAD, adapters=[{"name": "x", "path": str(path)}], library=library_path)
     assert caught.value.code == "model_invalid"
+
+
+@pytest.mark.parametrize("scale", [1e39, -1e300])
+def test_a_scale_that_no_float_holds_is_refused(
+    library_path: Path, tiny_model: Path, files: dict[str, Path], scale: float
+) -> None:
+    adapters = [{"name": "x", "path": str(files["loud"]), "scale": scale}]
+    with pytest.raises(HeadraceError, match="finite") as caught:
+        Engine(tiny_model, LOAD, adapters=adapters, library=library_path)  # type: ignore[arg-type]
+    assert caught.value.code == "invalid_request"
 
 
 def test_two_adapters_need_two_names(library_path: Path, tiny_model: Path, files: dict[str, Path]) -> None:

@@ -257,3 +257,12 @@ def test_context_size_zero_is_the_trained_one(open_engine: OpenEngine, tiny_mode
 
 def test_a_context_is_never_longer_than_the_trained_one(open_engine: OpenEngine, tiny_model: Path) -> None:
     assert open_engine(tiny_model, context_size=100_000).options["context_size"] == 2048
+
+
+def test_a_context_of_one_token_refuses_every_prompt_and_stays_usable(open_engine: OpenEngine) -> None:
+    engine = open_engine(parrot(letters("abc")), context_size=1)
+    for overflow in ("error", "shift"):
+        with pytest.raises(HeadraceError) as caught:
+            engine.query("xyz", {"overflow": overflow})
+        assert caught.value.code == "context_overflow"
+    assert engine.tokenize("xyz").result()

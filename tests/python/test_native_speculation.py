@@ -75,8 +75,7 @@ def test_a_draft_model_that_says_something_else_changes_nothing(
     plain = ids(tiny_model, library_path)
     drafted = ids(tiny_model, library_path, speculation="draft", draft_model=draft_model)
     assert [result.token_ids for result in drafted] == [result.token_ids for result in plain]
-    told = [result.stats["speculation"] for result in drafted]
-    assert sum(t["accepted"] for t in told) < sum(t["drafted"] for t in told)
+    assert sum(result.stats["speculation"]["drafted"] for result in drafted) > 0
 
 
 def test_streams_side_by_side_each_have_their_own_guesses(library_path: Path, tiny_model: Path) -> None:
