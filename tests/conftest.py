@@ -20,8 +20,8 @@ from build_tools.workspace import Workspace
 from headrace.headless import launch
 from tests.minilm import Precision, minilm
 
-# A run in the background of a shell script inherits an ignored Ctrl-C, one under nohup an ignored hang-up, and
-# so would the programs that tests interrupt.
+# A run in the background of a shell script inherits an ignored Ctrl-C, one under nohup an ignored hang-up,
+# and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
