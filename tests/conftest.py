@@ -28,6 +28,15 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs what needs a browser last, after the faster tests.
+
+    Playwright's synchronous interface leaves an event loop running in this thread for as long as the browser
+    lives, and under it no test could run one of its own.
+    """
+    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
+
+
 def _made(path: Path, task: str) -> Path:
     if not path.exists():
         pytest.skip(f"{path} is not there: python3 -m build_tools {task}")
