@@ -1,6 +1,7 @@
 // The two passes behind op_audit.h.
 #include "engine/op_audit.h"
 
+#include "engine/compute_threads.h"
 #include "engine/log_capture.h"
 
 #include <algorithm>
@@ -38,7 +39,10 @@ class Passes {
   public:
     Passes(const Model & model, OpWatch & watch)
         : context_(make_context(model.get(), watch)), watch_(watch),
-          vocabulary_(std::max<Token>(1, llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {}
+          vocabulary_(std::max<Token>(1, llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {
+        // A pool of ours: the one that ggml would make for each pass is lost when an assertion ends the pass.
+        llama_attach_threadpool(context_.get(), thread_.get(), thread_.get());
+    }
 
     // Different tokens, so that experts differ.
     void run(const char * phase, int32_t count, int32_t (*compute)(llama_context *, llama_batch),
@@ -70,7 +74,8 @@ class Passes {
     llama_context_ptr context_;
     OpWatch &         watch_;
     Token             vocabulary_;
-    Token             next_ = 0;
+    Token             next_   = 0;
+    ComputeThreads    thread_ = start_compute_threads(1); // last, to end first
 };
 
 } // namespace
