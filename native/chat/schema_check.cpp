@@ -3,7 +3,6 @@
 #include "chat/schema_check.h"
 
 #include "chat/pattern_check.h"
-#include "engine/log_capture.h"
 
 #include <json-schema-to-grammar.h>
 #include <nlohmann/json.hpp>

@@ -5,7 +5,7 @@
 // answers.
 #pragma once
 
-#include "engine/model.h"
+#include "engine/error.h"
 
 #include <string>
 
