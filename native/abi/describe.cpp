@@ -66,6 +66,16 @@ std::string describe() {
     for (const ErrorDeclaration & declared : error_declarations()) {
         errors.push_back({{"code", declared.name}, {"help", declared.help}});
     }
+    json tensor_types = json::array();
+    for (int i = 0; i < GGML_TYPE_COUNT; i++) {
+        const auto type = static_cast<ggml_type>(i);
+        if (ggml_type_size(type) > 0) { // numbers of types that are gone have none
+            tensor_types.push_back({{"id", i},
+                                    {"name", ggml_type_name(type)},
+                                    {"blockElements", ggml_blck_size(type)},
+                                    {"blockBytes", ggml_type_size(type)}});
+        }
+    }
     const std::string artifact    = artifact_name();
     const json        description = {
         {"abiVersion", HR_ABI_VERSION},
@@ -78,6 +88,7 @@ std::string describe() {
         {"errors", errors},
         {"finishReasons", FINISH_REASON_NAMES},
         {"operations", OPERATION_NAMES},
+        {"tensorTypes", tensor_types},
     };
     return description.dump();
 }

@@ -40,6 +40,10 @@ namespace headrace {
     X(version_mismatch, "the JavaScript and the compiled engine are of different versions")                  \
     X(worker_crashed, "the worker that ran the engine is gone")                                              \
     X(download_failed, "the model could not be fetched; detail.status is the HTTP status, if any")           \
+    X(hash_mismatch, "the bytes are not those whose hash was given; they were not kept")                     \
+    X(storage_full, "there is no room to keep the model; detail has what it needs and what there is")        \
+    X(storage_failed, "the model store cannot be read or written")                                           \
+    X(model_in_use, "the stored model is in use, here or in another tab or process")                         \
     X(endpoint_unknown, "the client has no endpoint of this name")
 
 enum class ErrorCode {
