@@ -94,6 +94,11 @@
  */
 
 /**
+ * Where the model's bytes lay: in the model store, in memory, or in a file of the user's, used in place.
+ * @typedef {"opfs" | "memory" | "file"} StorageKind
+ */
+
+/**
  * What loading read of the models' files, and the time that it took; headers are read twice.
  * @typedef {{bytesRead: number, reads: number, readMs: number}} StorageCounters
  */
@@ -107,7 +112,7 @@
 /**
  * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
  * engine's memory, which never shrinks, so that it is the peak of loading.
- * @typedef {EngineReady & {storage: {kind: "opfs" | "memory", bytesRead: number, readMs: number},
+ * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
  *   heapBytes: number}} ReadyEvent
  */
 
