@@ -9,7 +9,7 @@ import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
 import { openModelFiles } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
-/** @import { OpenFile } from "./model_source.js" */
+/** @import { OpenModel } from "./model_source.js" */
 /** @import { Command, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
 
 const PROGRESS_INTERVAL_MS = 100;
@@ -56,21 +56,28 @@ async function open({ artifactsUrl, artifact, threads, files, options, lock }) {
   const opened = await openModelFiles(files, (file, loaded, total) =>
     report({ phase: "download", file, loaded, total }),
   );
-  port.load(mountFiles(port, opened), { ...options, threads }, (fraction) =>
-    report({ phase: "load", loaded: fraction, total: 1 }),
-  );
+  const paths = mountFiles(port, opened);
+  try {
+    port.load(paths, { ...options, threads }, (fraction) =>
+      report({ phase: "load", loaded: fraction, total: 1 }),
+    );
+  } finally {
+    port.unmount();
+  }
   loop = new TickLoop(port, post, fail);
-  post(port.takeEvents());
+  const { bytesRead, readMs } = port.storageCounters();
+  const hostFacts = { storage: { kind: opened.model.kind, bytesRead, readMs }, heapBytes: port.heapBytes };
+  post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
 
 /**
  * @param {EnginePort} port
- * @param {ModelFiles<OpenFile>} files
- * @returns {ModelFiles<string>} where the engine finds them
+ * @param {ModelFiles<OpenModel>} files
+ * @returns {ModelFiles<string[]>} where the engine finds them
  */
 function mountFiles(port, { model, draftModel, adapters = [] }) {
-  /** @param {OpenFile} file */
-  const mount = ({ blob, name }) => port.mount(blob, name);
+  /** @param {OpenModel} opened */
+  const mount = (opened) => port.mount(opened.files);
   return {
     model: mount(model),
     ...(draftModel && { draftModel: mount(draftModel) }),

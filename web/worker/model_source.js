@@ -1,29 +1,34 @@
-// Turns the model sources of an open command into bytes that can be mounted.
+// Turns the model sources of an open command into files that can be mounted.
 //
-// Counterpart: engine_port.js, which mounts the Blobs. Not a reader of models: of a local file only the
+// Counterpart: engine_port.js, which mounts them. Not a reader of models: of a local file only the
 // first bytes are looked at here.
 
 import { HeadraceError } from "../errors.js";
+import { openBlob } from "../models/blob_file.js";
 import { download } from "../models/download.js";
 import { SNIFF_BYTES, requireGguf } from "../models/gguf.js";
 
-/** @import { ModelFiles, ModelSource } from "./protocol.js" */
+/** @import { ReadableFile } from "../models/types.js" */
+/** @import { ModelFiles, ModelSource, StorageKind } from "./protocol.js" */
 
-/** @typedef {{blob: Blob, name: string}} OpenFile */
+/**
+ * A model's files and where their bytes lie.
+ * @typedef {{kind: StorageKind, files: {name: string, file: ReadableFile}[]}} OpenModel
+ */
 
 /**
  * One file after the other.
  * @param {ModelFiles<ModelSource>} files
  * @param {(file: string, loaded: number, total: number | null) => void} onProgress called while `file`, as
  *   Progress names it, is downloaded
- * @returns {Promise<ModelFiles<OpenFile>>}
+ * @returns {Promise<ModelFiles<OpenModel>>}
  * @throws {HeadraceError} as `openModelSource` does
  */
 export async function openModelFiles({ model, draftModel, adapters = [] }, onProgress) {
-  /** @type {(source: ModelSource, file: string) => Promise<OpenFile>} */
+  /** @type {(source: ModelSource, file: string) => Promise<OpenModel>} */
   const open = (source, file) => openModelSource(source, (loaded, total) => onProgress(file, loaded, total));
 
-  /** @type {ModelFiles<OpenFile>} */
+  /** @type {ModelFiles<OpenModel>} */
   const opened = { model: await open(model, "model") };
   if (draftModel) opened.draftModel = await open(draftModel, "draftModel");
   opened.adapters = [];
@@ -36,13 +41,13 @@ export async function openModelFiles({ model, draftModel, adapters = [] }, onPro
 /**
  * @param {ModelSource} source
  * @param {(loaded: number, total: number | null) => void} onProgress called while a URL is downloaded
- * @returns {Promise<OpenFile>}
+ * @returns {Promise<OpenModel>}
  * @throws {HeadraceError} model_invalid, or as `download` does
  */
 export async function openModelSource(source, onProgress) {
   if (source.kind === "url") {
     const name = new URL(source.url).pathname.split("/").pop() ?? "";
-    return { blob: await download(source.url, { onProgress }), name };
+    return { kind: "memory", files: [{ name, file: openBlob(await download(source.url, { onProgress })) }] };
   }
   const head = await source.blob
     .slice(0, SNIFF_BYTES)
@@ -51,5 +56,5 @@ export async function openModelSource(source, onProgress) {
       throw HeadraceError.from(error, "model_not_found", `${source.name} could not be read`);
     });
   requireGguf(new Uint8Array(head), source.name);
-  return { blob: source.blob, name: source.name };
+  return { kind: "file", files: [{ name: source.name, file: openBlob(source.blob) }] };
 }
