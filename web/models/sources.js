@@ -191,20 +191,17 @@ function expectedHashes(sha256, count) {
  * @returns {Promise<RemoteFile>}
  */
 async function remoteFile(url, headers, sha256) {
-  const bare = new URL(url);
-  bare.username = "";
-  bare.password = "";
-  const identity = new URL(bare);
+  const display = url.origin + url.pathname;
   // As text: a URL's searchParams would write the other parameters anew.
-  identity.search = bare.search
+  const kept = url.search
     .slice(1)
     .split("&")
-    .filter((parameter) => parameter.split("=")[0] !== "download")
-    .join("&");
+    .filter((parameter) => parameter.split("=")[0] !== "download");
+  const query = kept.some((parameter) => parameter !== "") ? `?${kept.join("&")}` : "";
   return {
-    url: bare.href,
-    display: bare.origin + bare.pathname,
-    key: await sha256Hex(identity.href),
+    url: display + url.search,
+    display,
+    key: await sha256Hex(display + query),
     name: fileName(url),
     headers: withCredentials(url, headers),
     sha256,
