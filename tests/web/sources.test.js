@@ -26,11 +26,15 @@ test("hf: with folders and a revision, and without a file", async () => {
   const hub = "http://127.0.0.1:1/";
   const model = await resolveRemote("hf:o/r/a/m.gguf@refs/pr/1", { huggingFace: hub });
   assert.deepEqual(urls(model), ["http://127.0.0.1:1/o/r/resolve/refs%2Fpr%2F1/a/m.gguf"]);
-  await assert.rejects(resolveRemote("hf:o/r"), { code: "invalid_option", message: /hf:owner\/repo\/file\.gguf/ });
+  await assert.rejects(resolveRemote("hf:o/r"), {
+    code: "invalid_option",
+    message: /hf:owner\/repo\/file\.gguf/,
+  });
 });
 
 test("case F13: ?download=true, upper case, one of one", async () => {
-  const [plain, download] = [await resolveRemote(`${SITE}/m.gguf`), await resolveRemote(`${SITE}/m.gguf?download=true`)];
+  const plain = await resolveRemote(`${SITE}/m.gguf`);
+  const download = await resolveRemote(`${SITE}/m.gguf?download=true`);
   assert.equal(plain.key, download.key);
   assert.equal(download.files[0].display, `${SITE}/m.gguf`);
   assert.equal((await resolveRemote(`${SITE}/m-00001-of-00001.gguf`)).files.length, 1);

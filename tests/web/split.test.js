@@ -9,10 +9,12 @@ import { parseHeader } from "../../web/models/gguf_header.js";
 import { orderShards, planPieces, requireSeparate, shardOf } from "../../web/models/split.js";
 import { smallGguf } from "./small_gguf.js";
 
+/** Every tensor in a shard of its own. */
+const TINY = { maxWholeBytes: 0, shardBytes: 1 };
+
 /** @returns {Uint8Array[]} a shard for each tensor */
 function shardsOf(bytes) {
-  const limits = { maxWholeBytes: 0, shardBytes: 1 };
-  return planPieces(parseHeader(bytes, "x"), bytes, bytes.length, limits).map(({ header, start, end }) =>
+  return planPieces(parseHeader(bytes, "x"), bytes, bytes.length, TINY).map(({ header, start, end }) =>
     Uint8Array.of(...header, ...bytes.subarray(start, end)),
   );
 }
@@ -44,7 +46,7 @@ test("pieces follow each other, and each is a GGUF file that ends where it shoul
 test("planning changes nothing in the bytes it is given, a Buffer of Node's included", () => {
   const bytes = Buffer.from(smallGguf([8, 16]));
   const before = Buffer.from(bytes).toString("hex");
-  const pieces = planPieces(parseHeader(bytes, "x"), bytes, bytes.length, { maxWholeBytes: 0, shardBytes: 1 });
+  const pieces = planPieces(parseHeader(bytes, "x"), bytes, bytes.length, TINY);
   assert.equal(bytes.toString("hex"), before);
   assert.equal(parseHeader(pieces[1].header, "x").tensors[0].offset, 0);
 });
@@ -53,9 +55,9 @@ test("what stays whole", () => {
   const bytes = smallGguf([8, 16]);
   const header = parseHeader(bytes, "x");
   assert.deepEqual(planPieces(header, bytes, bytes.length), [{ header: null, start: 0, end: bytes.length }]);
-  assert.deepEqual(planPieces(header, bytes, null, { maxWholeBytes: 0 }), [{ header: null, start: 0, end: null }]);
+  assert.deepEqual(planPieces(header, bytes, null, TINY), [{ header: null, start: 0, end: null }]);
   const [shard] = trio();
-  assert.equal(planPieces(shard.header, shard.bytes, shard.bytes.length, { maxWholeBytes: 0, shardBytes: 1 }).length, 1);
+  assert.equal(planPieces(shard.header, shard.bytes, shard.bytes.length, TINY).length, 1);
   assert.throws(() => planPieces(header, bytes, bytes.length - 1), { code: "model_truncated" });
 });
 
