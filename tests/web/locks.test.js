@@ -92,7 +92,9 @@ for (const [kind, { withLock, holdLock, lockIsHeld }] of Object.entries({ webLoc
     await free("aborted");
   });
 
-  test(`${kind}: an aborted wait for it alone lets those behind share`, async () => {
+  // Node's own Web Locks leave those behind waiting, against the standard; browsers do not.
+  const skip = kind === "webLocks";
+  test(`${kind}: an aborted wait for it alone lets those behind share`, { skip }, async () => {
     const release = await holdLock("gone", { shared: true });
     const controller = new AbortController();
     const alone = holdLock("gone", { signal: controller.signal });
