@@ -63,7 +63,11 @@ for (const [kind, { withLock, holdLock, lockIsHeld }] of Object.entries({ webLoc
     const release = await holdLock("taken");
     for (const shared of [true, false]) {
       const refused = withLock("taken", { wait: false, shared }, () => assert.fail("it ran"));
-      await assert.rejects(refused, { name: "HeadraceError", code: "model_in_use", detail: { lock: "taken" } });
+      await assert.rejects(refused, {
+        name: "HeadraceError",
+        code: "model_in_use",
+        detail: { lock: "taken" },
+      });
     }
     assert.equal(await lockIsHeld("taken"), true);
     release();
