@@ -13,6 +13,8 @@ import { shardNames } from "./shard_names.js";
 export const HUGGING_FACE = "https://huggingface.co";
 
 const SCHEME = "hf:";
+/** How many missing files a sentence names. */
+const NAMED = 5;
 const HOW_TO_NAME = "name the file: hf:owner/repo/file.gguf, with @revision at the end if it is not main";
 
 /**
@@ -152,17 +154,12 @@ function orderByName(names) {
     if (places.has(shard.index)) throw refused(`${names[place]} is in the list twice`);
     places.set(shard.index, place);
   }
-  if (names.length < known.count) {
+  if (names.length < known.count && places.size === names.length) {
     const missing = known.names.filter((_, i) => !places.has(i + 1));
-    const unnamed = places.size < names.length;
-    throw refused(
-      unnamed
-        ? `the model has ${known.count} shards, but the list has ${names.length}`
-        : `the list lacks ${missing.slice(0, 5).join(", ")}${missing.length > 5 ? ", …" : ""}`,
-      { missing },
-    );
+    const listed = missing.slice(0, NAMED).join(", ") + (missing.length > NAMED ? ", …" : "");
+    throw refused(`the list lacks ${listed}`, { missing });
   }
-  if (names.length > known.count) {
+  if (names.length !== known.count) {
     throw refused(`the model has ${known.count} shards, but the list has ${names.length}`);
   }
   if (places.size < names.length) return [...names.keys()];
