@@ -4,7 +4,7 @@
 // reader of models: of a local file only the header is looked at.
 
 import { HeadraceError } from "../errors.js";
-import { openBlobFile } from "../models/blob_file.js";
+import { openBlob } from "../models/blob_file.js";
 import { blobHeader, requireOneFile } from "../models/blob_header.js";
 import { orderOf } from "../models/fetch_model.js";
 import { ModelStore } from "../models/model_store.js";
@@ -106,7 +106,7 @@ export class ModelOpener {
     const headers = await Promise.all(files.map(({ blob, name }) => blobHeader(blob, name)));
     for (const [place, { blob, name }] of files.entries()) await requireOneFile(headers[place], blob, name);
     const order = orderOf(files.map(({ name }, place) => ({ name, header: headers[place] })));
-    const opened = order.map((place) => openBlobFile(files[place].blob));
+    const opened = order.map((place) => openBlob(files[place].blob));
     return { name: files[order[0]].name, files: opened, source: { kind: "file", modelId: null } };
   }
 
