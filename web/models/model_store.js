@@ -8,7 +8,7 @@ import { discard } from "./completion.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
 import { holdLock, lockIsHeld, withLock } from "./locks.js";
 import { ManifestIndex, brokenFiles } from "./manifest_index.js";
-import { baseName, contentName, isModelId, lockNames, manifestName, partialKey } from "./names.js";
+import { contentName, isModelId, lockNames, manifestName, partialKey, shardName } from "./names.js";
 import { ProgressMeter } from "./progress.js";
 import { availableBytes, chooseVictims, evictable, storageFull } from "./quota.js";
 import { createSha256 } from "./sha256.js";
@@ -246,12 +246,9 @@ export class ModelStore {
    */
   async export(id) {
     const { name, files } = await this.#get(id);
-    const stem = baseName(name);
-    const count = String(files.length).padStart(5, "0");
     return Promise.all(
       files.map(async ({ sha256 }, place) => ({
-        name:
-          files.length === 1 ? `${stem}.gguf` : `${stem}-${String(place + 1).padStart(5, "0")}-of-${count}.gguf`,
+        name: shardName(name, place, files.length),
         blob: await this.#storage.blob(contentName(sha256)),
       })),
     );
