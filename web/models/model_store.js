@@ -4,15 +4,14 @@
 // knows them, quota.js decides about room. Not a cache: nothing is deleted without consent or a limit.
 
 import { HeadraceError } from "../errors.js";
-import { discard } from "./completion.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
 import { hashOf } from "./hashing.js";
 import { holdLock, lockIsHeld, withLock } from "./locks.js";
 import { ManifestIndex, brokenFiles } from "./manifest_index.js";
 import { contentName, isModelId, lockNames, manifestName, partialKey, shardName } from "./names.js";
 import { ProgressMeter } from "./progress.js";
-import { availableBytes, chooseVictims, evictable, storageFull } from "./quota.js";
-import { isTaken, whileFetching } from "./sharing.js";
+import { Room } from "./room.js";
+import { ignoreTaken, isTaken, whileFetching } from "./sharing.js";
 
 /** @import { FetchContext, TransferSettings } from "./fetch_model.js" */
 /** @import { Figures } from "./quota.js" */
@@ -35,7 +34,8 @@ export class ModelStore {
   #storage;
   #index;
   #locks;
-  #limitBytes;
+  #room;
+  #mayEvict;
   #settings;
 
   /**
@@ -47,7 +47,11 @@ export class ModelStore {
     this.#storage = storage;
     this.#index = new ManifestIndex(storage);
     this.#locks = lockNames(storage);
-    this.#limitBytes = limitBytes;
+    this.#mayEvict = limitBytes !== null;
+    this.#room = new Room(storage, limitBytes, {
+      list: () => this.list(),
+      remove: (id) => this.delete(id, { wait: false }),
+    });
     this.#settings = settings;
   }
 
@@ -65,7 +69,7 @@ export class ModelStore {
     const { onProgress = () => {}, signal, pinned, evict, refresh = false } = options;
     const stored = refresh ? null : await this.#storedAs(remote);
     if (stored) {
-      await this.#removeLeft(stored.left);
+      await this.#room.removeLeft(stored.left);
       return this.#pinned(stored.manifest, pinned);
     }
 
@@ -257,7 +261,7 @@ export class ModelStore {
 
   /** @returns {Promise<Figures & {storage: "opfs" | "memory"}>} */
   async usage() {
-    return { ...(await this.#figures()), storage: this.#storage.kind };
+    return { ...(await this.#room.figures()), storage: this.#storage.kind };
   }
 
   /**
@@ -305,56 +309,16 @@ export class ModelStore {
    * @param {{report: (progress: StoreProgress) => void, signal?: AbortSignal, evict?: boolean}} call
    * @returns {FetchContext}
    */
-  #context({ report, signal, evict = this.#limitBytes !== null }) {
+  #context({ report, signal, evict = this.#mayEvict }) {
     return {
       storage: this.#storage,
       index: this.#index,
       settings: this.#settings,
-      makeRoom: (name, needed) => this.#makeRoom(name, needed, evict),
-      full: async (name, needed) =>
-        storageFull(name, needed, await this.#figures(), evictable(await this.list())),
+      makeRoom: (name, needed) => this.#room.make(name, needed, evict),
+      full: (name, needed) => this.#room.full(name, needed),
       report,
       signal,
     };
-  }
-
-  /**
-   * @param {string} name
-   * @param {number} needed bytes
-   * @param {boolean} mayEvict
-   */
-  async #makeRoom(name, needed, mayEvict) {
-    if (needed <= availableBytes(await this.#figures())) return;
-    if (mayEvict) await this.#removeAbandoned();
-    /** @type {Set<string>} models that somebody began to use meanwhile */
-    const busy = new Set();
-    for (;;) {
-      const figures = await this.#figures();
-      const missing = needed - availableBytes(figures);
-      if (missing <= 0) return;
-      const candidates = evictable(await this.list(), [...busy]);
-      const victims = mayEvict ? chooseVictims(candidates, missing) : null;
-      if (!victims) throw storageFull(name, needed, figures, candidates);
-      const [{ id }] = victims;
-      await this.delete(id, { wait: false }).catch((error) => {
-        ignoreTaken(error);
-        busy.add(id);
-      });
-    }
-  }
-
-  /** Removes what is left of downloads that nobody continues now. */
-  async #removeAbandoned() {
-    const names = (await this.#storage.list()).map(({ name }) => name);
-    await this.#removeLeft(new Set(names.flatMap((name) => partialKey(name) ?? [])));
-  }
-
-  /** @param {Set<string>} keys of downloads; those that somebody works on are left alone */
-  async #removeLeft(keys) {
-    for (const key of keys) {
-      const remove = () => discard(this.#storage, key);
-      await withLock(this.#locks.fetch(key), { wait: false }, remove).catch(ignoreTaken);
-    }
   }
 
   /**
@@ -373,13 +337,6 @@ export class ModelStore {
       }
       await this.#storage.remove(manifestName(id));
     });
-  }
-
-  /** @returns {Promise<Figures>} */
-  async #figures() {
-    const [{ usedBytes, quotaBytes }, files] = await Promise.all([this.#storage.estimate(), this.#storage.list()]);
-    const modelBytes = files.reduce((sum, { size }) => sum + size, 0);
-    return { usedBytes, quotaBytes, modelBytes, limitBytes: this.#limitBytes };
   }
 }
 
@@ -407,9 +364,4 @@ function inUse(id, name) {
   return new HeadraceError("model_in_use", `the model ${name} is in use, here or in another tab`, {
     detail: { id },
   });
-}
-
-/** @param {unknown} error */
-function ignoreTaken(error) {
-  if (!isTaken(error)) throw error;
 }

@@ -59,3 +59,8 @@ export async function whileFetching(storage, keys, { signal, onProgress }, actio
 export function isTaken(error) {
   return error instanceof HeadraceError && error.code === "model_in_use";
 }
+
+/** @param {unknown} error */
+export function ignoreTaken(error) {
+  if (!isTaken(error)) throw error;
+}
