@@ -77,8 +77,9 @@ export class HeadraceClient {
       throw invalid("client.add needs an endpoint, for instance Endpoint.local(…)");
 
     const abort = new AbortController();
+    const context = { limitBytes: this.#limitBytes, models: this.#models };
     /** @type {Entry} */
-    const entry = { abort, opening: endpoint.open(id, abort.signal, { limitBytes: this.#limitBytes }), session: null };
+    const entry = { abort, opening: endpoint.open(id, abort.signal, context), session: null };
     this.#entries.set(id, entry);
     try {
       const session = await entry.opening;

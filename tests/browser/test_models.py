@@ -298,6 +298,9 @@ def test_without_a_disk_models_are_in_memory_and_the_endpoint_says_why(site: Sit
     usage = tab.run("() => client.models.usage()")
     assert usage["storage"] == "memory"
     assert "kept in memory only" in usage["reason"]
+    stored = tab.run("() => client.models.download('/models/def.gguf')")["id"]
+    by_id = add(tab, stored, "by id")
+    assert (by_id["text"], by_id["source"]) == ("def", {"kind": "memory", "modelId": stored})
 
 
 def test_two_pages_at_once_download_once(site: Site) -> None:

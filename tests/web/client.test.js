@@ -170,11 +170,11 @@ for (const [option, options] of [
   });
 }
 
-test("endpoints are told the limit of the client's models", async () => {
+test("endpoints are told of the client's models and their limit", async () => {
   const client = new HeadraceClient({ models: { limitBytes: 5 } });
   const told = await new Promise((resolve) => {
     const opening = client.add("x", { open: async (_id, _signal, context) => resolve(context) });
     opening.catch(() => {});
   });
-  assert.deepEqual(told, { limitBytes: 5 });
+  assert.deepEqual(told, { limitBytes: 5, models: client.models });
 });

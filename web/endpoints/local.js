@@ -100,11 +100,12 @@ export class LocalEndpoint {
    * @param {EndpointContext} [context]
    * @returns {Promise<LocalSession>}
    */
-  async open(id, signal, { limitBytes = null } = {}) {
+  async open(id, signal, context) {
     const choice = chooseBackend(measureEnvironment(), this.#plan.request);
     if (keepsAnything(this.#plan)) askToPersist();
-    const plan = { ...this.#plan, store: { ...this.#plan.store, limitBytes } };
-    return LocalSession.open(id, plan, choice, signal);
+    const files = context ? await withFilesInMemory(this.#plan.files, context.models) : this.#plan.files;
+    const store = { ...this.#plan.store, limitBytes: context?.limitBytes ?? null };
+    return LocalSession.open(id, { ...this.#plan, files, store }, choice, signal);
   }
 }
 
@@ -239,6 +240,26 @@ function adapterInputs(adapters) {
  */
 function requireType(option, holds, type) {
   if (!holds) throw invalid(option, `the option "${option}" must be ${type}`);
+}
+
+/**
+ * Case D7: where nothing can be kept on disk, the engine's worker is handed what the page has of stored models.
+ * @param {ModelFiles<ModelInput>} files
+ * @param {EndpointContext["models"]} models
+ * @returns {Promise<ModelFiles<ModelInput>>}
+ */
+async function withFilesInMemory({ model, draftModel, adapters }, models) {
+  /** @type {(input: ModelInput) => Promise<ModelInput>} */
+  const resolved = async (input) => {
+    const files = input.kind === "stored" ? await models.filesInMemory(input.id) : null;
+    return files && input.kind === "stored" ? { kind: "files", files, id: input.id } : input;
+  };
+  const all = (adapters ?? []).map(async (adapter) => ({ ...adapter, model: await resolved(adapter.model) }));
+  return {
+    model: await resolved(model),
+    ...(draftModel && { draftModel: await resolved(draftModel) }),
+    ...(adapters && { adapters: await Promise.all(all) }),
+  };
 }
 
 /**

@@ -149,6 +149,16 @@ export class ClientModels {
   }
 
   /**
+   * For endpoints, whose workers see what is stored on disk, but not what is in this client's memory.
+   * @param {string} id
+   * @returns {Promise<{name: string, blob: Blob}[] | null>} the model's files, if they are in memory
+   */
+  async filesInMemory(id) {
+    if (!this.#worker || (await this.#call("usage", {})).storage !== "memory") return null;
+    return this.#call("export", { id });
+  }
+
+  /**
    * Ends the worker. Calls that have not ended reject with cancelled.
    * @returns {void}
    */

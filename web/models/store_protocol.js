@@ -8,11 +8,12 @@
 
 /**
  * What an application names a model by: addresses (absolute URLs, or with "hf:"), the id of a stored model, or
- * local files. `headers` and `sha256` are those of `resolveRemote`.
+ * local files. `headers` and `sha256` are those of `resolveRemote`; files with an `id` are of a model that the
+ * page's store has in memory.
  * @typedef {{kind: "remote", addresses: string[], headers: Record<string, string>,
  *     sha256: (string | null)[] | null}
  *   | {kind: "stored", id: string}
- *   | {kind: "files", files: {blob: Blob, name: string}[]}} ModelInput
+ *   | {kind: "files", files: {blob: Blob, name: string}[], id?: string}} ModelInput
  */
 
 /** @typedef {Extract<ModelInput, {kind: "remote"}>} RemoteInput */

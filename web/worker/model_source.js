@@ -24,6 +24,9 @@ import { openStorage } from "../models/storage.js";
 
 /** @typedef {(file: string, progress: StoreProgress) => void} Report */
 
+/** @type {ModelOrigin} */
+const IN_PLACE = { kind: "file", modelId: null };
+
 /** Opens the models of one endpoint. */
 export class ModelOpener {
   #options;
@@ -69,7 +72,7 @@ export class ModelOpener {
       case "stored":
         return this.#openStored(input.id);
       case "files":
-        return this.#openFiles(input.files, file);
+        return this.#openFiles(input.files, file, input.id);
     }
   }
 
@@ -93,22 +96,23 @@ export class ModelOpener {
   /**
    * @param {{blob: Blob, name: string}[]} files
    * @param {string} file
+   * @param {string} [id] of the model that the page's store has in memory
    * @returns {Promise<OpenedModel>}
    */
-  async #openFiles(files, file) {
-    if (this.#options.kind === "keep") {
+  async #openFiles(files, file, id) {
+    if (this.#options.kind === "keep" && id === undefined) {
       const store = await this.#store("auto");
       // In memory a copy would be of no use to anybody.
       if (store.kind === "opfs") {
-        const { id } = await store.importFiles(files, this.#bringing(file));
-        return mountable(store, await store.open(id));
+        const imported = await store.importFiles(files, this.#bringing(file));
+        return mountable(store, await store.open(imported.id));
       }
     }
     const headers = await Promise.all(files.map(({ blob, name }) => blobHeader(blob, name)));
     for (const [place, { blob, name }] of files.entries()) await requireOneFile(headers[place], blob, name);
     const order = orderOf(files.map(({ name }, place) => ({ name, header: headers[place] })));
     const opened = order.map((place) => ({ name: files[place].name, file: openBlob(files[place].blob) }));
-    return { files: opened, source: { kind: "file", modelId: null } };
+    return { files: opened, source: id === undefined ? IN_PLACE : { kind: "memory", modelId: id } };
   }
 
   /** @param {string} file */
