@@ -31,9 +31,9 @@ import { Run } from "./run.js";
 
 /**
  * @typedef {object} ClientOptions
- * @property {{limitBytes?: number | null}} [models] `limitBytes` of all stored models of this origin: where it
- *   is given, those that nobody uses and nobody pinned make room for new ones, the least recently used first.
- *   Default: no limit, and nothing is deleted without being asked for
+ * @property {{limitBytes?: number | null}} [models] `limitBytes` of all stored models of this origin: where
+ *   it is given, those that nobody uses and nobody pinned make room for new ones, the least recently used
+ *   first. Default: no limit, and nothing is deleted without being asked for
  */
 
 /** An endpoint that is being opened (`session` is null) or open. @typedef {object} Entry

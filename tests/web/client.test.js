@@ -166,7 +166,10 @@ for (const [option, options] of [
   ["models.limitBytes", { models: { limitBytes: "1 GB" } }],
 ]) {
   test(`a client refuses by name: ${option} of ${JSON.stringify(options)}`, () => {
-    assert.throws(() => new HeadraceClient(/** @type {any} */ (options)), { code: "invalid_option", detail: { option } });
+    assert.throws(() => new HeadraceClient(/** @type {any} */ (options)), {
+      code: "invalid_option",
+      detail: { option },
+    });
   });
 }
 

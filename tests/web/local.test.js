@@ -87,8 +87,17 @@ test("what the store is told", async () => {
     { model: "m.gguf", store: "keep", evict: false, huggingFace: "/mirror", ...options },
     { limitBytes: 5, models: { filesInMemory: async () => null } },
   );
-  assert.deepEqual(files.model, { ...remote("http://page.test/app/m.gguf"), ...options, sha256: [options.sha256] });
-  assert.deepEqual(store, { kind: "keep", evict: false, huggingFace: "http://page.test/mirror", limitBytes: 5 });
+  assert.deepEqual(files.model, {
+    ...remote("http://page.test/app/m.gguf"),
+    ...options,
+    sha256: [options.sha256],
+  });
+  assert.deepEqual(store, {
+    kind: "keep",
+    evict: false,
+    huggingFace: "http://page.test/mirror",
+    limitBytes: 5,
+  });
 });
 
 test("a stored model that only the page has in memory is handed over (case D7)", async () => {
@@ -116,7 +125,8 @@ test("persistence is asked for once, and only when something will be kept", asyn
   });
   try {
     const blob = new Blob(["GGUF"]);
-    for (const options of [{ model: blob }, { model: ID }, { model: "m.gguf", store: "memory" }]) await opened(options);
+    for (const options of [{ model: blob }, { model: ID }, { model: "m.gguf", store: "memory" }])
+      await opened(options);
     assert.deepEqual(asked, []);
     await opened({ model: blob, store: "keep" });
     await opened({ model: "m.gguf" });

@@ -36,8 +36,8 @@ import { LocalSession } from "./local_session.js";
  * @property {LocalAdapter[]} [adapters]
  * @property {"auto" | "memory" | "keep"} [store] default "auto": what has a URL is kept for the next time, a
  *   File is used where it is. "memory" keeps nothing, "keep" copies Files into the store too
- * @property {Record<string, string>} [headers] sent with every request for `model`, for instance a token; never
- *   stored
+ * @property {Record<string, string>} [headers] sent with every request for `model`, for instance a token;
+ *   never stored
  * @property {string | (string | null)[]} [sha256] what `model` must have, one for each of its files
  * @property {boolean} [evict] whether stored models that nobody uses may be deleted to make room, the least
  *   recently used first; by default only if the client has a limit
@@ -243,7 +243,8 @@ function requireType(option, holds, type) {
 }
 
 /**
- * Case D7: where nothing can be kept on disk, the engine's worker is handed what the page has of stored models.
+ * Case D7: where nothing can be kept on disk, the engine's worker is handed what the page has of stored
+ * models.
  * @param {ModelFiles<ModelInput>} files
  * @param {EndpointContext["models"]} models
  * @returns {Promise<ModelFiles<ModelInput>>}
@@ -268,7 +269,10 @@ async function withFilesInMemory({ model, draftModel, adapters }, models) {
  */
 function keepsAnything({ files: { model, draftModel, adapters = [] }, store }) {
   const kinds = [model, draftModel, ...adapters.map((adapter) => adapter.model)].map((input) => input?.kind);
-  return store.kind !== "memory" && (kinds.includes("remote") || (store.kind === "keep" && kinds.includes("files")));
+  return (
+    store.kind !== "memory" &&
+    (kinds.includes("remote") || (store.kind === "keep" && kinds.includes("files")))
+  );
 }
 
 /**

@@ -1,7 +1,9 @@
-// The model store: models by id, on top of a flat folder of files. Runs in workers; all tabs share what it keeps.
+// The model store: models by id, on top of a flat folder of files. Runs in workers; all tabs share what it
+// keeps.
 //
-// Counterparts: headrace/models/store.py is the Python twin; fetch_model.js brings models in, manifest_index.js
-// knows them, quota.js decides about room. Not a cache: nothing is deleted without consent or a limit.
+// Counterparts: headrace/models/store.py is the Python twin; fetch_model.js brings models in,
+// manifest_index.js knows them, quota.js decides about room. Not a cache: nothing is deleted without consent
+// or a limit.
 
 import { HeadraceError } from "../errors.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
@@ -62,7 +64,8 @@ export class ModelStore {
   /**
    * The model of an address: as it is stored, without asking the network, or downloaded.
    * @param {RemoteModel} remote
-   * @param {BringOptions & {refresh?: boolean}} [options] `refresh` asks the server whether there is a newer one
+   * @param {BringOptions & {refresh?: boolean}} [options] `refresh` asks the server whether there is a newer
+   *   one
    * @returns {Promise<Manifest>}
    */
   async obtain(remote, options = {}) {
@@ -118,7 +121,10 @@ export class ModelStore {
     await this.repair();
     const { manifests } = await this.#index.read();
     const models = await Promise.all(
-      manifests.map(async (manifest) => ({ ...manifest, inUse: await lockIsHeld(this.#locks.use(manifest.id)) })),
+      manifests.map(async (manifest) => ({
+        ...manifest,
+        inUse: await lockIsHeld(this.#locks.use(manifest.id)),
+      })),
     );
     return models.sort((a, b) => Date.parse(b.addedAt) - Date.parse(a.addedAt));
   }
@@ -186,7 +192,11 @@ export class ModelStore {
     const damaged = await withLock(this.#locks.use(id), { shared: true, signal }, async () => {
       const manifest = await this.#get(id);
       const broken = brokenFiles(manifest, (await this.#index.read()).sizes);
-      const meter = new ProgressMeter("verify", manifest.files.map(({ size }) => size), onProgress);
+      const meter = new ProgressMeter(
+        "verify",
+        manifest.files.map(({ size }) => size),
+        onProgress,
+      );
       for (const [place, { sha256, size }] of manifest.files.entries()) {
         const name = contentName(sha256);
         if (broken.includes(name)) continue;
@@ -277,8 +287,8 @@ export class ModelStore {
   /**
    * What is stored whole of an address, and has the hashes that the caller wants.
    * @param {RemoteModel} remote
-   * @returns {Promise<{manifest: Manifest, left: Set<string>} | null>} `left` are keys of its files of which a
-   *   crash has left something after the download was complete
+   * @returns {Promise<{manifest: Manifest, left: Set<string>} | null>} `left` are keys of its files of which
+   *   a crash has left something after the download was complete
    */
   async #storedAs({ files }) {
     const { manifests, sizes } = await this.#index.read();
@@ -351,9 +361,13 @@ function unknownModel(id) {
  */
 function damagedModel({ id, name }, damaged) {
   const list = damaged.join(", ");
-  return new HeadraceError("model_not_found", `the stored model ${name} is damaged: ${list}; download it again`, {
-    detail: { id, damaged },
-  });
+  return new HeadraceError(
+    "model_not_found",
+    `the stored model ${name} is damaged: ${list}; download it again`,
+    {
+      detail: { id, damaged },
+    },
+  );
 }
 
 /**

@@ -12,7 +12,10 @@ import { ignoreTaken } from "./sharing.js";
 /** @import { Figures } from "./quota.js" */
 /** @import { Storage, StoredModel } from "./types.js" */
 
-/** `remove` rejects with model_in_use. @typedef {{list(): Promise<StoredModel[]>, remove(id: string): Promise<void>}} Models */
+/**
+ * `remove` rejects with model_in_use.
+ * @typedef {{list(): Promise<StoredModel[]>, remove(id: string): Promise<void>}} Models
+ */
 
 export class Room {
   #storage;
@@ -32,7 +35,10 @@ export class Room {
 
   /** @returns {Promise<Figures>} */
   async figures() {
-    const [{ usedBytes, quotaBytes }, files] = await Promise.all([this.#storage.estimate(), this.#storage.list()]);
+    const [{ usedBytes, quotaBytes }, files] = await Promise.all([
+      this.#storage.estimate(),
+      this.#storage.list(),
+    ]);
     const modelBytes = files.reduce((sum, { size }) => sum + size, 0);
     return { usedBytes, quotaBytes, modelBytes, limitBytes: this.#limitBytes };
   }

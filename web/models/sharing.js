@@ -30,7 +30,8 @@ export async function whileFetching(storage, keys, { signal, onProgress }, actio
   const releases = [];
   let waiting = false;
   channel.onmessage = ({ data }) => {
-    if (waiting && keys.some((key) => data.keys.includes(key))) onProgress({ ...data.progress, phase: "wait" });
+    if (waiting && keys.some((key) => data.keys.includes(key)))
+      onProgress({ ...data.progress, phase: "wait" });
   };
   try {
     // In one order for everybody, so that two sets with a file in common never wait for each other.

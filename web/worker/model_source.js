@@ -1,7 +1,7 @@
 // Turns the model inputs of an open command into files that can be mounted.
 //
-// Counterparts: models/model_store.js keeps what has an address, engine_port.js mounts what is opened here. Not a
-// reader of models: of a local file only the header is looked at.
+// Counterparts: models/model_store.js keeps what has an address, engine_port.js mounts what is opened here.
+// Not a reader of models: of a local file only the header is looked at.
 
 import { HeadraceError } from "../errors.js";
 import { openBlob } from "../models/blob_file.js";
@@ -17,8 +17,8 @@ import { openStorage } from "../models/storage.js";
 /** @import { ModelFiles, ModelOrigin, StoreOptions } from "./protocol.js" */
 
 /**
- * A model ready to be mounted. `files` are in the order of loading. A stored one stays locked until this worker
- * ends: a model in use is not deleted, though its files may be closed.
+ * A model ready to be mounted. `files` are in the order of loading. A stored one stays locked until this
+ * worker ends: a model in use is not deleted, though its files may be closed.
  * @typedef {{files: {name: string, file: ReadableFile}[], source: ModelOrigin}} OpenedModel
  */
 
@@ -68,7 +68,9 @@ export class ModelOpener {
   async #open(input, file) {
     switch (input.kind) {
       case "remote":
-        return isLocalAddress(input) ? this.#openFiles(await fetchLocal(input), file) : this.#openRemote(input, file);
+        return isLocalAddress(input)
+          ? this.#openFiles(await fetchLocal(input), file)
+          : this.#openRemote(input, file);
       case "stored":
         return this.#openStored(input.id);
       case "files":
@@ -140,7 +142,10 @@ export class ModelOpener {
  * @returns {OpenedModel}
  */
 function mountable(store, { manifest, files }) {
-  const named = files.map((one, index) => ({ name: shardName(manifest.name, index, files.length), file: one }));
+  const named = files.map((one, index) => ({
+    name: shardName(manifest.name, index, files.length),
+    file: one,
+  }));
   return { files: named, source: { kind: store.kind, modelId: manifest.id } };
 }
 
