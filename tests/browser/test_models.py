@@ -1,13 +1,15 @@
-"""The model store in a page: `client.models`, endpoints that take their models from it, and several pages at once.
+"""The model store in a page: `client.models`, endpoints that take models from it, several pages at once.
 
-Counterparts: `tests/web/model_store.test.js`, the same store in Node; `tests/browser/test_storage.py`, what lies
-below it. What a server can do wrong is in the tests with `tests/fault_server.py`.
+Counterparts: `tests/web/model_store.test.js`, the same store in Node; `tests/browser/test_storage.py`, what
+lies below it. What a server can do wrong is in the tests with `tests/fault_server.py`.
 """
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +39,42 @@ ADD = """async ({ name, model, ...options }) => {
 }"""
 
 
-class Counted:
-    """ASGI middleware: the requests for models, and the bytes sent in answer."""
+@dataclass
+class Traffic:
+    """Requests, and bytes of the answers, by path."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    requests: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    delay: float = 0
+    """Seconds before each piece of a model that is sent."""
+
+
+class Counted:
+    """ASGI middleware that counts, and delays models."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
         self.app = app
-        self.requests: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
+        self.traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
 
         async def counting(message: Message) -> None:
-            self.bytes[path] += len(message.get("body", b""))
+            if path.startswith("/models/") and self.traffic.delay:
+                await asyncio.sleep(self.traffic.delay)
+            self.traffic.bytes[path] += len(message.get("body", b""))
             await send(message)
 
-        self.requests[path] += 1
+        self.traffic.requests[path] += 1
         await self.app(scope, receive, counting)
 
 
 class Site:
     """A server, and what it was asked for; `open` opens a page of one browser context."""
 
-    def __init__(self, base: str, counted: Counted, context: BrowserContext, models: Path) -> None:
+    def __init__(self, base: str, traffic: Traffic, context: BrowserContext, models: Path) -> None:
         self.base = base
-        self.counted = counted
+        self.traffic = traffic
         self.context = context
         self.models = models
         self.tabs: list[Tab] = []
@@ -75,10 +88,10 @@ class Site:
 
     def sent(self) -> tuple[int, int]:
         """Requests for models, and the bytes of the answers."""
-        paths = [path for path in self.counted.requests if path.startswith("/models/")]
+        paths = [path for path in self.traffic.requests if path.startswith("/models/")]
         return (
-            sum(self.counted.requests[path] for path in paths),
-            sum(self.counted.bytes[path] for path in paths),
+            sum(self.traffic.requests[path] for path in paths),
+            sum(self.traffic.bytes[path] for path in paths),
         )
 
 
@@ -96,8 +109,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site_of(stack: ExitStack, repo_root: Path, models: Path, context: BrowserContext) -> Site:
     files = {path.name: path for path in models.iterdir()}
     app = create_app(web_dir=repo_root / "web", artifacts_dir=repo_root / "build/artifacts", models=files)
-    counted = Counted(app)
-    return Site(stack.enter_context(background_server(counted)), counted, context, models)
+    traffic = Traffic()
+    app.add_middleware(Counted, traffic=traffic)
+    return Site(stack.enter_context(background_server(app)), traffic, context, models)
 
 
 @pytest.fixture
@@ -194,11 +208,12 @@ def test_a_models_whole_life(site: Site) -> None:
     model = result["model"]
     assert (model["id"], model["name"], model["size"]) == ("sha256-" + sha256, "large.gguf", size)
     assert model["sources"][0]["display"] == site.base + "/models/large.gguf"
-    assert model["architecture"] == "llama" and model["pinned"] is True
+    assert (model["architecture"], model["pinned"]) == ("llama", True)
     assert result["again"]["id"] == model["id"]
     assert [(one["id"], one["inUse"]) for one in result["list"]] == [(model["id"], False)]
     usage = result["usage"]
-    assert size <= usage["modelBytes"] < size + 4096 and usage["usedBytes"] >= size
+    assert size <= usage["modelBytes"] < size + 4096
+    assert usage["usedBytes"] >= size
     assert usage["quotaBytes"] > usage["usedBytes"]
     assert (usage["limitBytes"], usage["storage"], usage["reason"]) == (None, "opfs", None)
     assert usage["persisted"] in (True, False)
@@ -242,16 +257,15 @@ def test_shards_in_any_order(site: Site) -> None:
     one = add(tab, f"/models/{names[1]}", "one")
     asked = site.sent()
     two = add(tab, [f"/models/{names[index]}" for index in (2, 0, 1)], "two")
-    assert one["source"] == two["source"] and one["text"] == two["text"] == "xyz"
+    assert one["source"] == two["source"]
+    assert one["text"] == two["text"] == "xyz"
     assert site.sent() == asked
-    blobs = (
-        """async (names) => {
-      const blobs = await Promise.all(names.map(async (name) => (await fetch(`/models/${name}`)).blob()));
-      return (%s)({ name: "three", model: blobs });
+    fetch_all = """async (names) => {
+      globalThis.blobs = await Promise.all(
+        names.map(async (name) => (await fetch(`/models/${name}`)).blob()));
     }"""
-        % ADD
-    )  # noqa: UP031
-    three = tab.run(blobs, [names[2], names[0], names[1]])["value"]
+    tab.run(fetch_all, [names[2], names[0], names[1]])
+    three = tab.run("(given) => (" + ADD + ")({ ...given, model: blobs })", {"name": "three"})["value"]
     assert (three["text"], three["source"]["kind"]) == ("xyz", "file")
     exported = tab.run(
         "async (id) => (await client.models.export(id)).map(({ name }) => name)", one["source"]["modelId"]
@@ -282,7 +296,11 @@ def test_without_a_disk_models_are_in_memory_and_the_endpoint_says_why(site: Sit
     assert (answer["text"], answer["source"]["kind"]) == ("abc", "memory")
     assert "kept in memory only" in " ".join(answer["reasons"])
     usage = tab.run("() => client.models.usage()")
-    assert usage["storage"] == "memory" and "kept in memory only" in usage["reason"]
+    assert usage["storage"] == "memory"
+    assert "kept in memory only" in usage["reason"]
+    stored = tab.run("() => client.models.download('/models/def.gguf')")["id"]
+    by_id = add(tab, stored, "by id")
+    assert (by_id["text"], by_id["source"]) == ("def", {"kind": "memory", "modelId": stored})
 
 
 def test_two_pages_at_once_download_once(site: Site) -> None:
@@ -344,22 +362,70 @@ def test_a_page_that_is_closed_blocks_nobody(site: Site) -> None:
     assert other.run("() => client.models.list()") == []
 
 
+@pytest.mark.parametrize("end", ["abort.abort()", "client.remove('model')"])
+def test_an_endpoint_given_up_in_mid_download_blocks_nobody(site: Site, end: str) -> None:
+    """Case D1: what has come is continued, by an endpoint or by the store's worker."""
+    site.traffic.delay = 0.03
+    tab = site.open()
+    code = tab.run(
+        """async () => {
+          const abort = new AbortController();
+          const onProgress = ({ phase, loaded }) => { if (phase === "download" && loaded > 2 ** 20) %s; };
+          const options = { model: "/models/large.gguf", signal: abort.signal, onProgress };
+          return (await told(client.add("model", Endpoint.local(options)))).error.code;
+        }""".replace("%s", end)
+    )
+    assert code == ("cancelled" if "abort" in end else "engine_closed")
+    site.traffic.delay = 0
+    model = tab.run("() => client.models.download('/models/large.gguf')")
+    size = (site.models / "large.gguf").stat().st_size
+    assert model["size"] == size
+    assert add(tab, model["id"])["text"] == "abc"
+    assert site.sent()[1] < 1.6 * size + MIB
+
+
+def test_a_page_closed_in_mid_download_leaves_it_to_the_one_that_waits(site: Site) -> None:
+    """Case D8: a crashed tab leaves nothing that blocks; the other has seen how far it was."""
+    site.traffic.delay = 0.03
+    first, second = site.open(), site.open()
+    follow = """() => {
+      globalThis.progress = [];
+      const onProgress = (event) => progress.push(event);
+      globalThis.call = told(client.models.download("/models/large.gguf", { onProgress }));
+    }"""
+    first.run(follow)
+    first.page.wait_for_function("progress.some(({ loaded }) => loaded > 2 ** 20)", timeout=10_000)
+    second.run(follow)
+    second.page.wait_for_function(
+        "progress.some(({ phase, loaded, total }) => phase === 'wait' && loaded > 2 ** 20 && total > loaded)",
+        timeout=10_000,
+    )
+    first.page.close()
+    outcome = second.run("() => call")
+    size = (site.models / "large.gguf").stat().st_size
+    assert outcome["value"]["size"] == size
+    assert list(dict.fromkeys(event["phase"] for event in second.run("() => progress"))) == [
+        "wait",
+        "download",
+    ]
+    assert site.sent()[1] < 1.6 * size + MIB
+
+
 def test_a_call_can_be_given_up(site: Site) -> None:
+    site.traffic.delay = 0.03
     tab = site.open()
     outcome = tab.run(
         """async () => {
           const abort = new AbortController();
-          const call = client.models.download("/models/large.gguf", { signal: abort.signal });
-          setTimeout(() => abort.abort(), 20);
-          const given = await told(call);
-          const early = await told(client.models.list({}).then(() => client.models.verify("x")));
+          const onProgress = ({ loaded }) => { if (loaded > 2 ** 20) abort.abort(); };
+          const options = { signal: abort.signal, onProgress };
+          const given = await told(client.models.download("/models/large.gguf", options));
+          const late = await told(client.models.download("/models/large.gguf", options));
           const whole = await client.models.download("/models/large.gguf");
-          return { given, early, size: whole.size };
+          return { given, late, size: whole.size };
         }"""
     )
-    given = outcome["given"]
-    assert given.get("error", {}).get("code", "cancelled") == "cancelled"
-    assert outcome["early"]["error"]["detail"] == {"option": "model"}
+    assert outcome["given"]["error"]["code"] == outcome["late"]["error"]["code"] == "cancelled"
     assert outcome["size"] == (site.models / "large.gguf").stat().st_size
 
 
