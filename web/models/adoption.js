@@ -10,16 +10,11 @@ import { openJoined } from "./joined_file.js";
 import { readStoredHeader } from "./manifest_index.js";
 import { contentHash, contentName } from "./names.js";
 
+/** @import { Published } from "./probe.js" */
 /** @import { FetchedFile, Manifest, ReadableFile, RemoteFile, Storage } from "./types.js" */
 
 const RANGES = 16;
 const RANGE_BYTES = 16 * 1024;
-
-/**
- * What is known of the published file. `head` are its first bytes.
- * @typedef {{size: number | null, etag: string | null, ranges: boolean, sha256: string | null,
- *   head: Uint8Array}} Published
- */
 
 /**
  * @typedef {object} AdoptionOptions

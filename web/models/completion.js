@@ -5,10 +5,10 @@
 // removed.
 
 import { HeadraceError } from "../errors.js";
-import { discardPartial } from "./download.js";
 import { makeManifest, mergeManifests } from "./manifest.js";
 import { readStoredHeader } from "./manifest_index.js";
 import { contentName, manifestName, recordName } from "./names.js";
+import { discardPartial } from "./partial.js";
 
 /** @import { ManifestIndex } from "./manifest_index.js" */
 /** @import { FetchedFile, Manifest, Origin, Storage } from "./types.js" */
