@@ -358,7 +358,7 @@ function dying(storage, steps) {
 
 for (const shards of [1, 3]) {
   test(`a crash before any step of ${shards} file(s) costs no second download`, async () => {
-    const bodies = shards === 1 ? [makeGguf({ tensors: [3 * MIB] })] : makeShards(shards, { bytes: 3 * MIB });
+    const bodies = shards === 1 ? [makeGguf({ tensors: [1.5 * MIB] })] : makeShards(shards, { bytes: 1.5 * MIB });
     const paths = bodies.map((_, i) => `/m-0000${i + 1}-of-0000${shards}.gguf`);
     const server = await serve(Object.fromEntries(bodies.map((body, i) => [paths[i], body])));
     const remote = await resolveRemote(
@@ -370,7 +370,9 @@ for (const shards of [1, 3]) {
       const mortal = dying(storage, steps);
       /** Which files had come whole. @type {Set<string>} */
       const whole = new Set();
-      const outcome = await new ModelStore(mortal.storage).obtain(remote).catch((error) => error);
+      const outcome = await new ModelStore(mortal.storage, { settings: { backoffMs: 1 } })
+        .obtain(remote)
+        .catch((error) => error);
       for (const { name } of await storage.list()) {
         const text = /^partial-[0-9a-f]{64}-done\.json$/.test(name) ? await storage.readText(name) : null;
         if (text !== null) whole.add(JSON.parse(text).part.sha256);
@@ -458,6 +460,18 @@ test("within a limit the least recently used one goes, and no other", async () =
   (await store.open(stored[0])).release();
   const { id } = await store.obtain(await resolveRemote(`${server.base}/m.gguf`));
   assert.deepEqual((await ids(store)).sort(), [stored[0], stored[2], id].sort());
+});
+
+test("a model does not make room for another one of which it has a part already", async () => {
+  const shards = makeShards(2, { bytes: MIB });
+  const others = makeShards(2, { bytes: MIB, seed: 70 });
+  const server = await serve({ "/a": shards[0], "/b": others[1] });
+  const { store, ids: stored } = await filled({ limitBytes: 5.5 * MIB });
+  const set = await store.importFiles(shards.map((shard, i) => ({ blob: new Blob([shard]), name: `s${i}` })));
+  for (const id of stored) (await store.open(id)).release();
+  const mixed = await store.obtain(await resolveRemote([`${server.base}/a`, `${server.base}/b`]));
+  assert.deepEqual((await ids(store)).sort(), [stored[1], stored[2], set.id, mixed.id].sort());
+  assert.equal((await store.verify(mixed.id)).ok, true);
 });
 
 test("models in use, pinned or forbidden to go stay; then there is no room", async () => {
