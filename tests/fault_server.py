@@ -225,7 +225,7 @@ class _Response:
         while start < end:
             step = WRITE_BYTES
             if served.rate is not None:
-                step = min(step, max(served.rate // PACES_PER_SECOND, 1))
+                step = min(PACED_BUFFER_BYTES, max(served.rate // PACES_PER_SECOND, 1))
                 await asyncio.sleep(max((start - first) / served.rate - (time.monotonic() - began), 0))
             data = content.read(start, min(step, end - start))
             start += len(data)
