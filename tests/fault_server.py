@@ -75,6 +75,11 @@ class FaultServer:
                 raise TimeoutError(f"not within {seconds} seconds; the log: {self.log[-8:]}")
             time.sleep(0.005)
 
+    def settle(self) -> list[Exchange]:
+        """The log, when no request goes on any more; raises TimeoutError."""
+        self.wait_until(lambda: all(exchange.outcome != "open" for exchange in list(self.log)))
+        return self.log
+
     async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
         # uvicorn gives the application no transport, but the object that is behind `receive` has it.
         cycle = cast(Any, receive).__self__

@@ -65,8 +65,7 @@ def ask(client: socket.socket, url: str) -> None:
 
 
 def only(server: FaultServer) -> Exchange:
-    (exchange,) = server.log
-    server.wait_until(lambda: exchange.outcome != "open")
+    (exchange,) = server.settle()
     return exchange
 
 
@@ -133,7 +132,7 @@ def test_cut_after_so_many_bytes_and_then_no_more(server: FaultServer, framing: 
         assert reply.body == DATA[:100_000]
         assert reply.fault is not None
     assert Reply(served.url).body == DATA
-    assert [(exchange.sent, exchange.outcome) for exchange in server.log] == [
+    assert [(exchange.sent, exchange.outcome) for exchange in server.settle()] == [
         (100_000, "cut"),
         (100_000, "cut"),
         (len(DATA), "complete"),
