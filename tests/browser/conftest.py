@@ -14,10 +14,12 @@ from playwright.sync_api import Browser, BrowserContext
 from starlette.applications import Starlette
 
 from headrace.server import background_server, create_app
+from tests.browser.downloads import MIB, Published
 from tests.browser.profiles import Origin, origin, profile
 from tests.browser.tab import SETUP, Tab
 from tests.fault_server import FaultServer, fault_server
 from tests.gguf_builder import contradictory, parrot, spell_bytes, unsound
+from tests.large_gguf import roomy_parrot
 
 OpenTab = Callable[..., Tab]
 
@@ -78,6 +80,24 @@ def faults() -> Iterator[FaultServer]:
     """Where the test's models are published: another origin than the page's."""
     with fault_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """15 MiB; says "abcabc"."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("small") / "abc.gguf", MIB))
+
+
+@pytest.fixture(scope="session")
+def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """60 MiB, enough for several connections; says "abcabc"."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("roomy") / "abc.gguf", 4 * MIB))
+
+
+@pytest.fixture(scope="session")
+def other_roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """As large, and other bytes."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("other") / "abc.gguf", 4 * MIB, seed=2))
 
 
 @contextmanager
