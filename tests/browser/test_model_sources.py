@@ -124,10 +124,7 @@ def test_shards_that_were_joined(site: Origin, faults: FaultServer, shards: list
     """Case F12: `cat` makes no model of them, and the error says so."""
     url = faults.serve("/joined.gguf", b"".join(path.read_bytes() for path in shards)).url
     tab = site.open()
-    if how == "download":
-        error = download(tab, url).error
-    else:
-        error = use_files(tab, [url], how)["error"]
+    error = download(tab, url).error if how == "download" else use_files(tab, [url], how)["error"]
     assert error["code"] == "model_invalid"
     assert "joined" in error["message"] or "cat" in error["message"]
     assert tab.run("() => client.models.list()") == []
