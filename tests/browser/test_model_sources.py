@@ -12,8 +12,8 @@ from tests.browser.downloads import NOISE, answer, assert_refused, download
 from tests.browser.profiles import Origin
 from tests.browser.tab import Tab
 from tests.fault_server import FaultServer
-from tests.gguf_builder import parrot
-from tests.large_gguf import TEMPLATE, write_shards
+from tests.gguf_builder import parrot, write_shards
+from tests.large_gguf import TEMPLATE
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +35,7 @@ USE_FILES = f"""async ({{ urls, as, how }}) => {{
 
 @pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
-    return write_shards(tmp_path)
+    return write_shards(parrot([b"a", b"b", b"c"], template=TEMPLATE), 3, tmp_path, "abc")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_shard_that_the_server_lacks(site: Origin, faults: FaultServer, urls: 
 def test_a_shard_of_another_set(site: Origin, faults: FaultServer, urls: list[str], tmp_path: Path) -> None:
     """The name is right, and the content is another set's."""
     (tmp_path / "other").mkdir()
-    other = write_shards(tmp_path / "other", count=4)
+    other = write_shards(parrot([b"a", b"b", b"d"]), 4, tmp_path / "other")
     faults.serve("/set/abc-00002-of-00003.gguf", other[1])
     tab = site.open()
     outcome = download(tab, urls[0])
