@@ -99,12 +99,21 @@ class Origin:
         session.send("Storage.overrideQuotaForOrigin", {"origin": self.url, **limit})
         session.detach()
 
+    def clear(self) -> None:
+        """Removes what is stored: else a test's gigabytes would lie there until the last one has run."""
+        page = self.context.new_page()
+        session = self.context.new_cdp_session(page)
+        session.send("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
+        page.close()
+
 
 @contextmanager
-def origin(context: BrowserContext, app: Starlette, host: str | None = None) -> Iterator[Origin]:
+def origin(
+    context: BrowserContext, app: Starlette, host: str | None = None, *, lasting: bool = False
+) -> Iterator[Origin]:
     """A new origin with nothing stored; its pages are closed and its data removed at the end.
 
-    `host` is a name by which the browser knows this machine. At the end, an unexpected complaint of a tab's
+    `host` is a name by which the browser knows this machine. `lasting` leaves the data where they are. At the end, an unexpected complaint of a tab's
     console is an error.
     """
     with ExitStack() as stack:
@@ -115,10 +124,7 @@ def origin(context: BrowserContext, app: Starlette, host: str | None = None) -> 
         finally:
             for tab in site.tabs:
                 tab.page.close()
-            # Else a test's gigabytes would lie there until the last one has run.
-            page = context.new_page()
-            session = context.new_cdp_session(page)
-            session.send("Storage.clearDataForOrigin", {"origin": site.url, "storageTypes": "all"})
-            page.close()
+            if not lasting:
+                site.clear()
     complaints = [text for tab in site.tabs for text in tab.unexpected()]
     assert not complaints, complaints
