@@ -3,16 +3,10 @@
 // Counterparts: index.html, playground.css. An example of using the library, and no part of it: everything
 // it does goes through index.js.
 
-import { Endpoint, HeadraceClient, HeadraceError } from "../index.js";
+import { Endpoint, HeadraceClient } from "../index.js";
+import { element, megabytes, sentence } from "./page.js";
 
 /** @import { Capabilities, ChatMessage, Progress, Result, Run } from "../index.js" */
-
-/** @template {HTMLElement} T @param {string} id @param {new () => T} kind @returns {T} */
-function element(id, kind) {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new TypeError(`#${id} is missing from the page`);
-  return found;
-}
 
 const page = {
   chooser: element("chooser", HTMLDetailsElement),
@@ -212,9 +206,7 @@ function showRunning(running) {
 /** @param {unknown} error null takes the last one away */
 function showError(error) {
   page.error.hidden = error === null;
-  if (error === null) return;
-  const { code, message } = HeadraceError.from(error, "internal", "the page failed");
-  page.error.textContent = `Error: ${message} (${code})`;
+  if (error !== null) page.error.textContent = sentence(error);
 }
 
 // --- Small things -------------------------------------------------------------------------------------
@@ -226,11 +218,6 @@ function atBottom() {
 
 function scrollToBottom() {
   window.scrollTo({ top: document.documentElement.scrollHeight });
-}
-
-/** @param {number} bytes */
-function megabytes(bytes) {
-  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 }
 
 /** @param {number} count */
@@ -279,3 +266,6 @@ document.onkeydown = (event) => {
 };
 
 await findDemoModel();
+// The page of models leads here with one of them.
+const chosen = new URLSearchParams(location.search).get("model");
+if (chosen) void loadModel(chosen);
