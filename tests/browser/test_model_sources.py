@@ -169,10 +169,8 @@ def test_the_hugging_face_shorthand(
 ) -> None:
     faults.serve(path, parrot([b"a", b"b", b"c"], template=TEMPLATE).write(tmp_path / "abc.gguf"))
     tab = site.open()
-    tab.run(
-        "(huggingFace) => { globalThis.client = new HeadraceClient({ models: { huggingFace } }); }",
-        faults.url,
-    )
-    outcome = download(tab, source)
+    outcome = download(tab, source, huggingFace=faults.url)
     assert not outcome.error, outcome.error
     assert answer(tab, outcome.value["id"]) == "abcabc"
+    assert answer(tab, source, huggingFace=faults.url) == "abcabc"
+    assert len({exchange.path for exchange in faults.requests()}) == 1

@@ -4,7 +4,7 @@
 // be fetched at all; never retries, which download.js does.
 
 import { adopt } from "./adoption.js";
-import { blobHeader } from "./blob_header.js";
+import { blobHeader, requireOneFile } from "./blob_header.js";
 import { complete, discard, readRecord, writeRecord } from "./completion.js";
 import { fetchFile, importBlob, probeFile } from "./download.js";
 import { parseHeader } from "./gguf_header.js";
@@ -113,7 +113,9 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
 export async function importModel(context, files, { name, pinned }) {
   const { storage, index, settings, signal } = context;
   const headers = await Promise.all(files.map((file) => blobHeader(file.blob, file.name)));
-  for (const [place, { blob, name: called }] of files.entries()) requireSeparate(headers[place], blob.size, called);
+  for (const [place, { blob, name: called }] of files.entries()) {
+    await requireOneFile(headers[place], blob, called);
+  }
   const order = orderOf(files.map((file, place) => ({ name: file.name, header: headers[place] })));
   const ordered = order.map((place) => files[place]);
   const title = name ?? baseName(ordered[0].name);

@@ -192,12 +192,11 @@ function indexOf({ header }) {
 }
 
 /**
- * What tells shards of one model from those of another, as far as their headers say.
+ * What tells shards of one model from those of another: only the first one says more.
  * @param {GgufHeader} header
  */
 function setOf(header) {
-  const told = ["general.architecture", "general.name", "split.tensors.count"];
-  return JSON.stringify([shardOf(header)?.count, ...told.map((key) => String(header.metadata.get(key)))]);
+  return `${shardOf(header)?.count} ${header.metadata.get("split.tensors.count")}`;
 }
 
 /**

@@ -3,11 +3,9 @@
 // Counterpart: models.js, which starts it. Knows nothing of the list.
 
 import { HeadraceError } from "../index.js";
-import { duration, make, megabytes, sentence } from "./page.js";
+import { make, megabytes, progressSentence, sentence } from "./page.js";
 
 /** @import { StoreProgress } from "../models/types.js" */
-
-const DOING = { wait: "Another tab is at it: ", download: "", import: "Copying: ", verify: "Checking: " };
 
 /**
  * @typedef {object} Work
@@ -56,21 +54,18 @@ export class ModelTask {
   }
 
   /** @param {StoreProgress} progress */
-  #show({ phase, loaded, total, bytesPerSecond, secondsLeft }) {
+  #show(progress) {
     if (this.#abort.signal.aborted) return;
+    const { loaded, total } = progress;
     if (total) this.#bar.value = loaded / total;
     else this.#bar.removeAttribute("value");
-    const size = total ? ` of ${megabytes(total)}` : ", of unknown size";
-    const parts = [megabytes(loaded) + size];
-    if (bytesPerSecond !== null) parts.push(`${megabytes(bytesPerSecond)}/s`);
-    if (secondsLeft !== null) parts.push(`${duration(secondsLeft)} left`);
-    this.#text.textContent = DOING[phase] + parts.join(" · ");
+    this.#text.textContent = progressSentence(progress);
   }
 
   #stopped() {
     const { resumes, title, onNews } = this.#work;
     if (!resumes) return this.element.remove();
-    this.#text.textContent = `Paused. What has come is kept. ${this.#text.textContent}`;
+    this.#text.textContent = `Paused; what has come is kept. ${this.#text.textContent}`;
     this.#offer(["Resume", () => this.#run(false)], ["Dismiss", () => this.element.remove()]);
     onNews(`${title}: paused`);
   }

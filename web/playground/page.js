@@ -35,6 +35,23 @@ export function duration(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
+/** @import { StoreProgress } from "../models/types.js" */
+
+const DOING = {
+  wait: "Another tab is at it: ",
+  download: "Downloading: ",
+  import: "Copying: ",
+  verify: "Checking: ",
+};
+
+/** @param {StoreProgress} progress */
+export function progressSentence({ phase, loaded, total, bytesPerSecond, secondsLeft }) {
+  const parts = [total ? `${megabytes(loaded)} of ${megabytes(total)}` : `${megabytes(loaded)}, of unknown size`];
+  if (bytesPerSecond !== null) parts.push(`${megabytes(bytesPerSecond)}/s`);
+  if (secondsLeft !== null) parts.push(`${duration(secondsLeft)} left`);
+  return DOING[phase] + parts.join(" · ");
+}
+
 /** @param {unknown} error */
 export function sentence(error) {
   const { code, message } = HeadraceError.from(error, "internal", "the page failed");

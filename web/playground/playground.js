@@ -4,7 +4,7 @@
 // it does goes through index.js.
 
 import { Endpoint, HeadraceClient } from "../index.js";
-import { element, megabytes, sentence } from "./page.js";
+import { element, megabytes, progressSentence, sentence } from "./page.js";
 
 /** @import { Capabilities, ChatMessage, Progress, Result, Run } from "../index.js" */
 
@@ -74,17 +74,15 @@ function showLoading(busy) {
 }
 
 /** @param {Progress} progress */
-function showProgress({ phase, loaded, total }) {
-  const fraction = total ? loaded / total : null;
-  if (fraction === null) page.progress.removeAttribute("value");
-  else page.progress.value = fraction;
+function showProgress(progress) {
+  const { loaded, total } = progress;
+  if (total) page.progress.value = loaded / total;
+  else page.progress.removeAttribute("value");
 
-  const percent = fraction === null ? "" : ` ${Math.floor(100 * fraction)} %`;
-  page.progressText.textContent = {
-    start: "Starting the engine…",
-    download: `Downloading the model: ${megabytes(loaded)}${total ? ` of ${megabytes(total)}` : ""}`,
-    load: `Reading the model…${percent}`,
-  }[phase];
+  if (progress.phase === "start") page.progressText.textContent = "Starting the engine…";
+  else if (progress.phase === "load")
+    page.progressText.textContent = `Reading the model… ${Math.floor((100 * loaded) / progress.total)} %`;
+  else page.progressText.textContent = progressSentence(progress);
 }
 
 /** @param {Capabilities} capabilities */
