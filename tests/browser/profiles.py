@@ -113,8 +113,8 @@ def origin(
 ) -> Iterator[Origin]:
     """A new origin with nothing stored; its pages are closed and its data removed at the end.
 
-    `host` is a name by which the browser knows this machine. `lasting` leaves the data where they are. At the end, an unexpected complaint of a tab's
-    console is an error.
+    `host` is a name by which the browser knows this machine. `lasting` leaves the data where they are. At the
+    end, an unexpected complaint of a tab's console is an error.
     """
     with ExitStack() as stack:
         base = stack.enter_context(background_server(app))

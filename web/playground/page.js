@@ -46,7 +46,8 @@ const DOING = {
 
 /** @param {StoreProgress} progress */
 export function progressSentence({ phase, loaded, total, bytesPerSecond, secondsLeft }) {
-  const parts = [total ? `${megabytes(loaded)} of ${megabytes(total)}` : `${megabytes(loaded)}, of unknown size`];
+  const size = total ? ` of ${megabytes(total)}` : ", of unknown size";
+  const parts = [megabytes(loaded) + size];
   if (bytesPerSecond !== null) parts.push(`${megabytes(bytesPerSecond)}/s`);
   if (secondsLeft !== null) parts.push(`${duration(secondsLeft)} left`);
   return DOING[phase] + parts.join(" · ");

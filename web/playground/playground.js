@@ -79,10 +79,9 @@ function showProgress(progress) {
   if (total) page.progress.value = loaded / total;
   else page.progress.removeAttribute("value");
 
-  if (progress.phase === "start") page.progressText.textContent = "Starting the engine…";
-  else if (progress.phase === "load")
-    page.progressText.textContent = `Reading the model… ${Math.floor((100 * loaded) / progress.total)} %`;
-  else page.progressText.textContent = progressSentence(progress);
+  if ("file" in progress) page.progressText.textContent = progressSentence(progress);
+  else if (progress.phase === "start") page.progressText.textContent = "Starting the engine…";
+  else page.progressText.textContent = `Reading the model… ${Math.floor((100 * loaded) / progress.total)} %`;
 }
 
 /** @param {Capabilities} capabilities */
