@@ -43,7 +43,8 @@ READ_BACK = """async ({ id, artifact }) => {
 
     async function readBack({ id, artifact }) {
       const folder = "${location.origin}/headrace/artifacts/";
-      const { module, memory } = await startInstance(await findArtifact(folder, artifact, EXPECTED_ABI_VERSION), 1);
+      const addresses = await findArtifact(folder, artifact, EXPECTED_ABI_VERSION);
+      const { module, memory } = await startInstance(addresses, 1);
       const { storage } = await openStorage("auto");
       const opened = await new ModelStore(storage).open(id);
       const files = opened.files.map((file, number) => ({ name: number + ".gguf", file }));

@@ -24,7 +24,10 @@ export const SCENARIOS = {
     const bytes = pattern(LARGE_BYTES);
     const file = await storage.openWrite("a.gguf");
     // Pieces that fit no block, the second half first.
-    for (const [from, to] of [[LARGE_BYTES >> 1, LARGE_BYTES], [0, LARGE_BYTES >> 1]]) {
+    for (const [from, to] of [
+      [LARGE_BYTES >> 1, LARGE_BYTES],
+      [0, LARGE_BYTES >> 1],
+    ]) {
       for (let at = from; at < to; at += 1_000_003) {
         file.write(bytes.subarray(at, Math.min(at + 1_000_003, to)), at);
       }
@@ -229,7 +232,12 @@ export const SCENARIOS = {
     file.close();
     const blob = await storage.blob("a.gguf");
     same(blob.size, 10 * MIB);
-    const expected = joined(pattern(100), new Uint8Array(9 * MIB - 100), pattern(100), new Uint8Array(MIB - 100));
+    const expected = joined(
+      pattern(100),
+      new Uint8Array(9 * MIB - 100),
+      pattern(100),
+      new Uint8Array(MIB - 100),
+    );
     same(new Uint8Array(await blob.arrayBuffer()), expected);
   },
 
@@ -264,7 +272,8 @@ export const SCENARIOS = {
     const before = await storage.estimate();
     await put(storage, "a.gguf", pattern(3 * MIB));
     const { usedBytes, quotaBytes } = await storage.estimate();
-    if (usedBytes < before.usedBytes + 2 * MIB) throw new Error(`${before.usedBytes}, then ${usedBytes} bytes`);
+    if (usedBytes < before.usedBytes + 2 * MIB)
+      throw new Error(`${before.usedBytes}, then ${usedBytes} bytes`);
     if (quotaBytes !== null && quotaBytes < usedBytes) throw new Error(`${usedBytes} of ${quotaBytes} bytes`);
   },
 };
@@ -357,7 +366,10 @@ function same(actual, expected) {
 
 /** @param {string} code @param {Promise<unknown>} promise */
 async function fails(code, promise) {
-  const outcome = await promise.then(() => null, (error) => error);
+  const outcome = await promise.then(
+    () => null,
+    (error) => error,
+  );
   throws(code, () => {
     if (outcome) throw outcome;
   });

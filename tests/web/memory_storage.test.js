@@ -21,9 +21,14 @@ test("the contract fails for a storage that breaks it, and only there", async ()
     return Object.assign(storage, { remove: async () => {}, readText: async () => "" });
   };
   const { "rename moves and replaces": fine, ...scenarios } = SCENARIOS;
-  const quick = Object.fromEntries(Object.entries(scenarios).filter(([name]) => /text|remove|names are/.test(name)));
+  const quick = Object.fromEntries(
+    Object.entries(scenarios).filter(([name]) => /text|remove|names are/.test(name)),
+  );
   const failures = await failuresOf(broken, { fine, ...quick });
-  assert.deepEqual(Object.keys(failures), Object.keys(quick).filter((name) => !/in order/.test(name)));
+  assert.deepEqual(
+    Object.keys(failures),
+    Object.keys(quick).filter((name) => !/in order/.test(name)),
+  );
   assert.equal(Object.keys(failures).length, 5);
 });
 
@@ -78,5 +83,8 @@ test("no memory left for a block is storage_full, a Blob that cannot be read sto
   });
   await narrow.writeText("a.gguf", "text");
   const written = await narrow.openWrite("a.gguf");
-  assert.throws(() => written.write(new Uint8Array(1), 0), { code: "storage_full", detail: { file: "a.gguf" } });
+  assert.throws(() => written.write(new Uint8Array(1), 0), {
+    code: "storage_full",
+    detail: { file: "a.gguf" },
+  });
 });

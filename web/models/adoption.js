@@ -3,6 +3,7 @@
 // Counterpart: model_store.js asks before each download; headrace/models/adoption.py is the Python twin.
 // Content is known by its hash; where no hash is promised, sixteen random ranges and the beginning decide.
 
+import { HeadraceError } from "../errors.js";
 import { contentHash, contentName } from "./names.js";
 import { readStoredHeader } from "./manifest_index.js";
 
@@ -112,8 +113,8 @@ async function fetchRange({ url, headers }, start, end, { signal, fetch = global
     const bytes = new Uint8Array(await response.arrayBuffer());
     return bytes.length === end - start ? bytes : null;
   } catch (error) {
-    if (signal?.aborted) throw error;
-    return null;
+    if (!signal?.aborted) return null;
+    throw new HeadraceError("cancelled", "the download was cancelled", { cause: error });
   }
 }
 

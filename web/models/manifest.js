@@ -6,7 +6,7 @@
 import { HeadraceError } from "../errors.js";
 import { sha256Hex } from "./sha256.js";
 
-/** @import { FetchedFile, GgufHeader, HashedFile, Manifest, Origin } from "./types.js" */
+/** @import { FetchedFile, GgufHeader, Manifest, Origin } from "./types.js" */
 
 export const MANIFEST_VERSION = 1;
 
@@ -128,7 +128,7 @@ function isManifest(value) {
   );
 }
 
-/** @param {any} list @returns {list is HashedFile[]} */
+/** @param {any} list */
 function isHashedList(list) {
   return Array.isArray(list) && list.length > 0 && list.every(isHashed);
 }

@@ -4,10 +4,11 @@
 // knows them, quota.js decides about room. Not a cache: nothing is deleted without consent or a limit.
 
 import { HeadraceError } from "../errors.js";
+import { discard } from "./completion.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
 import { holdLock, lockIsHeld, withLock } from "./locks.js";
 import { ManifestIndex, brokenFiles } from "./manifest_index.js";
-import { baseName, contentName, isModelId, lockNames, manifestName, partialKey } from "./names.js";
+import { contentName, isModelId, lockNames, manifestName, partialKey, shardName } from "./names.js";
 import { ProgressMeter } from "./progress.js";
 import { availableBytes, chooseVictims, evictable, storageFull } from "./quota.js";
 import { createSha256 } from "./sha256.js";
@@ -64,12 +65,15 @@ export class ModelStore {
   async obtain(remote, options = {}) {
     const { onProgress = () => {}, signal, pinned, evict, refresh = false } = options;
     const stored = refresh ? null : await this.#storedAs(remote);
-    if (stored) return this.#pinned(stored, pinned);
+    if (stored) {
+      await this.#removeLeft(stored.left);
+      return this.#pinned(stored.manifest, pinned);
+    }
 
     const keys = remote.files.map(({ key }) => key);
     return whileFetching(this.#storage, keys, { signal, onProgress }, async (report) => {
       // Whoever has waited finds here what another tab has brought.
-      const known = await this.#storedAs(remote);
+      const known = (await this.#storedAs(remote))?.manifest ?? null;
       if (known && !refresh) return this.#pinned(known, pinned);
       const context = this.#context({ report, signal, evict });
       return this.#pinned(await fetchModel(context, remote, { pinned, known }), pinned);
@@ -242,12 +246,9 @@ export class ModelStore {
    */
   async export(id) {
     const { name, files } = await this.#get(id);
-    const stem = baseName(name);
-    const count = String(files.length).padStart(5, "0");
     return Promise.all(
       files.map(async ({ sha256 }, place) => ({
-        name:
-          files.length === 1 ? `${stem}.gguf` : `${stem}-${String(place + 1).padStart(5, "0")}-of-${count}.gguf`,
+        name: shardName(name, place, files.length),
         blob: await this.#storage.blob(contentName(sha256)),
       })),
     );
@@ -269,15 +270,16 @@ export class ModelStore {
   }
 
   /**
-   * What is stored whole of an address, or has the hashes that the caller wants.
+   * What is stored whole of an address, and has the hashes that the caller wants.
    * @param {RemoteModel} remote
-   * @returns {Promise<Manifest | null>}
+   * @returns {Promise<{manifest: Manifest, left: Set<string>} | null>} `left` are keys of its files of which a
+   *   crash has left something after the download was complete
    */
   async #storedAs({ files }) {
     const { manifests, sizes } = await this.#index.read();
     const keys = new Set(files.map(({ key }) => key));
     const wanted = files.flatMap(({ sha256 }) => sha256 ?? []);
-    const known = manifests.find(({ parts, sources }) => {
+    const manifest = manifests.find(({ parts, sources }) => {
       const digests = parts.map(({ sha256 }) => sha256);
       return (
         parts.length === files.length &&
@@ -285,7 +287,9 @@ export class ModelStore {
         sources.some(({ key }) => keys.has(key))
       );
     });
-    return known && brokenFiles(known, sizes).length === 0 ? known : null;
+    if (!manifest || brokenFiles(manifest, sizes).length > 0) return null;
+    const left = [...sizes.keys()].flatMap((name) => partialKey(name) ?? []).filter((key) => keys.has(key));
+    return { manifest, left: new Set(left) };
   }
 
   /**
@@ -341,10 +345,13 @@ export class ModelStore {
   /** Removes what is left of downloads that nobody continues now. */
   async #removeAbandoned() {
     const names = (await this.#storage.list()).map(({ name }) => name);
-    for (const key of new Set(names.flatMap((name) => partialKey(name) ?? []))) {
-      const remove = async () => {
-        for (const name of names) if (partialKey(name) === key) await this.#storage.remove(name);
-      };
+    await this.#removeLeft(new Set(names.flatMap((name) => partialKey(name) ?? [])));
+  }
+
+  /** @param {Set<string>} keys of downloads; those that somebody works on are left alone */
+  async #removeLeft(keys) {
+    for (const key of keys) {
+      const remove = () => discard(this.#storage, key);
       await withLock(this.#locks.fetch(key), { wait: false }, remove).catch(ignoreTaken);
     }
   }

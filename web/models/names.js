@@ -53,6 +53,17 @@ export function baseName(name) {
   return stem.replace(/[^\w.() -]+/g, "_").replace(/^\.+/, "") || "model";
 }
 
+/**
+ * @param {string} name what people call the model
+ * @param {number} index of the file, from 0
+ * @param {number} count of files
+ * @returns {string} a name as gguf-split gives them
+ */
+export function shardName(name, index, count) {
+  const digits = (/** @type {number} */ value) => String(value).padStart(5, "0");
+  return baseName(name) + (count === 1 ? "" : `-${digits(index + 1)}-of-${digits(count)}`) + ".gguf";
+}
+
 /** @typedef {{fetch(key: string): string, use(id: string): string, manifests: string}} LockNames */
 
 /** @type {WeakMap<Storage, LockNames>} */

@@ -80,7 +80,7 @@ class OpfsStorage {
   async openWrite(name) {
     requireFileName(name);
     return told(name, async () => {
-      const handle = await this.#file(name, { create: true });
+      const handle = await this.#create(name, name);
       return new OpenFile(name, await handle.createSyncAccessHandle({ mode: "readwrite" }));
     });
   }
@@ -107,7 +107,7 @@ class OpfsStorage {
     await withLock(this.#temporaryLock, { shared: true }, () =>
       told(name, async () => {
         try {
-          const handle = await this.#file(temporary, { create: true });
+          const handle = await this.#create(temporary, name);
           const file = new OpenFile(name, await handle.createSyncAccessHandle({ mode: "readwrite" }));
           try {
             file.write(new TextEncoder().encode(text), 0);
@@ -173,6 +173,16 @@ class OpfsStorage {
   /** @param {string} name @param {FileSystemGetFileOptions} [options] */
   async #file(name, options) {
     return /** @type {FileHandle} */ (await this.#folder.getFileHandle(name, options));
+  }
+
+  /** @param {string} name @param {string} told what errors call it */
+  async #create(name, told) {
+    try {
+      return await this.#file(name, { create: true });
+    } catch (error) {
+      // The folder itself is gone: the user has cleared the site's data.
+      throw isNamed(error, "NotFoundError") ? failed(told, error) : error;
+    }
   }
 
   /** @param {string} name */

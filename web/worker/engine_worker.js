@@ -56,11 +56,18 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
   const opener = new ModelOpener(store, (file, progress) => report({ file, ...progress }));
   const opened = await opener.open(files);
   post([{ type: "opened", source: opened.model.source, reasons: opener.reasons }]);
-  port.load(mountFiles(port, opened), { ...options, threads }, (fraction) =>
-    report({ phase: "load", loaded: fraction, total: 1 }),
-  );
+  const paths = mountFiles(port, opened);
+  try {
+    port.load(paths, { ...options, threads }, (fraction) =>
+      report({ phase: "load", loaded: fraction, total: 1 }),
+    );
+  } finally {
+    port.unmount();
+  }
   loop = new TickLoop(port, post, fail);
-  post(port.takeEvents());
+  const { bytesRead, readMs } = port.storageCounters();
+  const hostFacts = { storage: { kind: opened.model.source.kind, bytesRead, readMs }, heapBytes: port.heapBytes };
+  post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
 
 /**
@@ -69,8 +76,8 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
  * @returns {ModelFiles<string[]>} where the engine finds them
  */
 function mountFiles(port, { model, draftModel, adapters = [] }) {
-  /** @param {OpenedModel} model */
-  const mount = ({ files: shards, name }) => port.mount(shards, name);
+  /** @param {OpenedModel} opened */
+  const mount = (opened) => port.mount(opened.files);
   return {
     model: mount(model),
     ...(draftModel && { draftModel: mount(draftModel) }),

@@ -4,10 +4,11 @@
 // reader of models: of a local file only the header is looked at.
 
 import { HeadraceError } from "../errors.js";
-import { openBlobFile } from "../models/blob_file.js";
+import { openBlob } from "../models/blob_file.js";
 import { blobHeader, requireOneFile } from "../models/blob_header.js";
 import { orderOf } from "../models/fetch_model.js";
 import { ModelStore } from "../models/model_store.js";
+import { shardName } from "../models/names.js";
 import { resolveRemote } from "../models/sources.js";
 import { openStorage } from "../models/storage.js";
 
@@ -16,9 +17,9 @@ import { openStorage } from "../models/storage.js";
 /** @import { ModelFiles, ModelOrigin, StoreOptions } from "./protocol.js" */
 
 /**
- * A model ready to be mounted. `files` are in the order of loading; who opened it holds a lock on the stored
- * model until this worker ends.
- * @typedef {{name: string, files: ReadableFile[], source: ModelOrigin}} OpenedModel
+ * A model ready to be mounted. `files` are in the order of loading. A stored one stays locked until this worker
+ * ends: a model in use is not deleted, though its files may be closed.
+ * @typedef {{files: {name: string, file: ReadableFile}[], source: ModelOrigin}} OpenedModel
  */
 
 /** @typedef {(file: string, progress: StoreProgress) => void} Report */
@@ -106,8 +107,8 @@ export class ModelOpener {
     const headers = await Promise.all(files.map(({ blob, name }) => blobHeader(blob, name)));
     for (const [place, { blob, name }] of files.entries()) await requireOneFile(headers[place], blob, name);
     const order = orderOf(files.map(({ name }, place) => ({ name, header: headers[place] })));
-    const opened = order.map((place) => openBlobFile(files[place].blob));
-    return { name: files[order[0]].name, files: opened, source: { kind: "file", modelId: null } };
+    const opened = order.map((place) => ({ name: files[place].name, file: openBlob(files[place].blob) }));
+    return { files: opened, source: { kind: "file", modelId: null } };
   }
 
   /** @param {string} file */
@@ -135,7 +136,8 @@ export class ModelOpener {
  * @returns {OpenedModel}
  */
 function mountable(store, { manifest, files }) {
-  return { name: manifest.name, files, source: { kind: store.kind, modelId: manifest.id } };
+  const named = files.map((one, index) => ({ name: shardName(manifest.name, index, files.length), file: one }));
+  return { files: named, source: { kind: store.kind, modelId: manifest.id } };
 }
 
 /**

@@ -86,9 +86,8 @@
  *   | {file: string} & StoreProgress} Progress
  */
 
-/**
- * Where the bytes of an endpoint's model lie: in the store, on disk ("opfs") or in memory, or in a local file.
- * @typedef {{kind: "opfs" | "memory" | "file", modelId: string | null}} ModelOrigin
+/** Where an endpoint's model comes from; `modelId` is its id in the store, null for a local file.
+ * @typedef {{kind: StorageKind, modelId: string | null}} ModelOrigin
  */
 
 /**
@@ -100,6 +99,11 @@
  * Bytes: of the tensors, of KV caches or recurrent states, and of what forward passes compute in; a draft
  * model's included.
  * @typedef {{modelBytes: number, contextBytes: number, computeBytes: number}} MemoryUse
+ */
+
+/**
+ * Where the model's bytes lay: in the model store, in memory, or in a file of the user's, used in place.
+ * @typedef {"opfs" | "memory" | "file"} StorageKind
  */
 
 /**
@@ -116,7 +120,7 @@
 /**
  * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
  * engine's memory, which never shrinks, so that it is the peak of loading.
- * @typedef {EngineReady & {storage: {kind: "opfs" | "memory", bytesRead: number, readMs: number},
+ * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
  *   heapBytes: number}} ReadyEvent
  */
 
