@@ -1,4 +1,4 @@
-"""`python3 -m bench [decode | scheduler | store | streams]`: one of the measurements; `decode` unless named."""
+"""`python3 -m bench [decode | scheduler | store | streams]`: a measurement; `decode` unless named."""
 
 import importlib
 import sys

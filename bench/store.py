@@ -1,7 +1,7 @@
 """How fast models reach the model store and the engine, in a page with a disk of its own.
 
-Run by `python3 -m build_tools bench store`. The server is on this machine, so that a download's rate is that of
-everything but the network. Counterpart: `tests/browser/test_store_promises.py`, which judges. Not a test.
+Run by `python3 -m build_tools bench store`. The server is on this machine, so that a download's rate is that
+of everything but the network. Counterpart: `tests/browser/test_store_promises.py`, which judges. Not a test.
 """
 
 import argparse
