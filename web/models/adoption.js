@@ -7,16 +7,11 @@ import { HeadraceError } from "../errors.js";
 import { contentHash, contentName } from "./names.js";
 import { readStoredHeader } from "./manifest_index.js";
 
+/** @import { Published } from "./probe.js" */
 /** @import { FetchedFile, RemoteFile, Storage } from "./types.js" */
 
 const RANGES = 16;
 const RANGE_BYTES = 16 * 1024;
-
-/**
- * What is known of the published file. `head` are its first bytes.
- * @typedef {{size: number | null, etag: string | null, ranges: boolean, sha256: string | null,
- *   head: Uint8Array}} Published
- */
 
 /**
  * @typedef {object} AdoptionOptions

@@ -4,10 +4,10 @@
 // at any later point costs neither bytes nor hashing: record, content renamed, manifest, record and journal
 // removed.
 
-import { discardPartial } from "./download.js";
 import { makeManifest, mergeManifests } from "./manifest.js";
 import { contentName, recordName } from "./names.js";
 import { readStoredHeader } from "./manifest_index.js";
+import { discardPartial } from "./partial.js";
 
 /** @import { ManifestIndex } from "./manifest_index.js" */
 /** @import { FetchedFile, Manifest, Origin, Storage } from "./types.js" */

@@ -6,17 +6,20 @@
 import { adopt } from "./adoption.js";
 import { blobHeader, requireOneFile } from "./blob_header.js";
 import { complete, discard, readRecord, writeRecord } from "./completion.js";
-import { fetchFile, importBlob, probeFile } from "./download.js";
+import { fetchFile } from "./download.js";
 import { parseHeader } from "./gguf_header.js";
-import { baseName, journalName } from "./names.js";
+import { importBlob } from "./import_file.js";
+import { readJournal } from "./journal.js";
+import { baseName } from "./names.js";
+import { probeFile } from "./probe.js";
 import { ProgressMeter } from "./progress.js";
 import { sha256Hex } from "./sha256.js";
 import { orderShards, requireSeparate, shardOf } from "./split.js";
 
 /** @import { HeadraceError } from "../errors.js" */
-/** @import { Published } from "./adoption.js" */
+/** @import { Published } from "./probe.js" */
 /** @import { ManifestIndex } from "./manifest_index.js" */
-/** @import { FetchedFile, GgufHeader, Journal, Manifest, RemoteFile, RemoteModel, Storage } from "./types.js" */
+/** @import { FetchedFile, GgufHeader, Manifest, RemoteFile, RemoteModel, Storage } from "./types.js" */
 /** @import { StoreProgress } from "./types.js" */
 
 /**
@@ -84,6 +87,7 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
         ...settings,
         storage,
         signal,
+        published: one.published,
         onBytes: (loaded, total) => meter.update(place, loaded, total),
       });
       await writeRecord(storage, one.file.key, one.fetched);
@@ -161,7 +165,7 @@ async function look({ storage, settings, signal }, file, afresh) {
     const left = await leftOver(storage, file);
     if (left) return left;
   }
-  const published = await probeFile(file, { signal, fetch: settings.fetch });
+  const published = await probeFile(file, { ...settings, signal });
   return { file, fetched: null, published, size: published.size, have: 0 };
 }
 
@@ -176,14 +180,9 @@ async function leftOver(storage, file) {
   if (fetched && (file.sha256 === null || file.sha256 === fetched.part.sha256)) {
     return { file, fetched, published: null, size: fetched.part.size, have: fetched.part.size };
   }
-  const text = await storage.readText(journalName(file.key));
-  try {
-    const { size, ranges } = /** @type {Journal} */ (JSON.parse(text ?? ""));
-    const have = ranges.reduce((sum, [start, end]) => sum + end - start, 0);
-    return have > 0 ? { file, fetched: null, published: null, size, have } : null;
-  } catch {
-    return null;
-  }
+  const journal = await readJournal(storage, file.key);
+  const have = journal?.ranges.reduce((sum, [start, end]) => sum + end - start, 0) ?? 0;
+  return journal && have > 0 ? { file, fetched: null, published: null, size: journal.size, have } : null;
 }
 
 /**

@@ -19,6 +19,13 @@ export const manifestName = (id) => `model-${id.slice("sha256-".length)}.json`;
 export const journalName = (key) => `partial-${key}.json`;
 
 /**
+ * The bytes of an unfinished download.
+ * @param {string} key
+ * @param {number | "head"} part which stored file of it, from 1; "head": the published header of one that is split
+ */
+export const partialName = (key, part) => `partial-${key}-${part}.gguf`;
+
+/**
  * The record of a file that has come whole and waits for its model to be complete, see completion.js.
  * @param {string} key
  */
