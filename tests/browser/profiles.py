@@ -93,11 +93,11 @@ class Origin:
         return files
 
     def limit(self, tab: Tab, quota_bytes: int | None) -> None:
-        """What the browser lets the origin store; None lifts the limit."""
+        """What the browser lets the origin store, while this tab is open; None lifts the limit."""
+        # The limit ends with the session, which ends with the tab.
         session = self.context.new_cdp_session(tab.page)
         limit = {} if quota_bytes is None else {"quotaSize": quota_bytes}
-        session.send("Storage.overrideQuotaForOrigin", {"origin": self.url, **limit})
-        session.detach()
+        session.send("Storage.overrideQuotaForOrigin", {"origin": f"{self.url}/", **limit})
 
     def clear(self) -> None:
         """Removes what is stored: else a test's gigabytes would lie there until the last one has run."""

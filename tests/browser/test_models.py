@@ -1,13 +1,14 @@
-"""The model store in a page: `client.models`, endpoints that take their models from it, and several pages at once.
+"""The model store in a page: `client.models`, endpoints that take models from it, several pages at once.
 
-Counterparts: `tests/web/model_store.test.js`, the same store in Node; `tests/browser/test_storage.py`, what lies
-below it. What a server can do wrong is in the tests with `tests/fault_server.py`.
+Counterparts: `tests/web/model_store.test.js`, the same store in Node; `tests/browser/test_storage.py`, what
+lies below it. What a server can do wrong is in the tests with `tests/fault_server.py`.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +38,38 @@ ADD = """async ({ name, model, ...options }) => {
 }"""
 
 
-class Counted:
-    """ASGI middleware: the requests for models, and the bytes sent in answer."""
+@dataclass
+class Traffic:
+    """Requests, and bytes of the answers, by path."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    requests: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+
+
+class Counted:
+    """ASGI middleware that counts."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
         self.app = app
-        self.requests: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
+        self.traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
 
         async def counting(message: Message) -> None:
-            self.bytes[path] += len(message.get("body", b""))
+            self.traffic.bytes[path] += len(message.get("body", b""))
             await send(message)
 
-        self.requests[path] += 1
+        self.traffic.requests[path] += 1
         await self.app(scope, receive, counting)
 
 
 class Site:
     """A server, and what it was asked for; `open` opens a page of one browser context."""
 
-    def __init__(self, base: str, counted: Counted, context: BrowserContext, models: Path) -> None:
+    def __init__(self, base: str, traffic: Traffic, context: BrowserContext, models: Path) -> None:
         self.base = base
-        self.counted = counted
+        self.traffic = traffic
         self.context = context
         self.models = models
         self.tabs: list[Tab] = []
@@ -75,10 +83,10 @@ class Site:
 
     def sent(self) -> tuple[int, int]:
         """Requests for models, and the bytes of the answers."""
-        paths = [path for path in self.counted.requests if path.startswith("/models/")]
+        paths = [path for path in self.traffic.requests if path.startswith("/models/")]
         return (
-            sum(self.counted.requests[path] for path in paths),
-            sum(self.counted.bytes[path] for path in paths),
+            sum(self.traffic.requests[path] for path in paths),
+            sum(self.traffic.bytes[path] for path in paths),
         )
 
 
@@ -96,8 +104,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site_of(stack: ExitStack, repo_root: Path, models: Path, context: BrowserContext) -> Site:
     files = {path.name: path for path in models.iterdir()}
     app = create_app(web_dir=repo_root / "web", artifacts_dir=repo_root / "build/artifacts", models=files)
-    counted = Counted(app)
-    return Site(stack.enter_context(background_server(counted)), counted, context, models)
+    traffic = Traffic()
+    app.add_middleware(Counted, traffic=traffic)
+    return Site(stack.enter_context(background_server(app)), traffic, context, models)
 
 
 @pytest.fixture
@@ -194,11 +203,12 @@ def test_a_models_whole_life(site: Site) -> None:
     model = result["model"]
     assert (model["id"], model["name"], model["size"]) == ("sha256-" + sha256, "large.gguf", size)
     assert model["sources"][0]["display"] == site.base + "/models/large.gguf"
-    assert model["architecture"] == "llama" and model["pinned"] is True
+    assert (model["architecture"], model["pinned"]) == ("llama", True)
     assert result["again"]["id"] == model["id"]
     assert [(one["id"], one["inUse"]) for one in result["list"]] == [(model["id"], False)]
     usage = result["usage"]
-    assert size <= usage["modelBytes"] < size + 4096 and usage["usedBytes"] >= size
+    assert size <= usage["modelBytes"] < size + 4096
+    assert usage["usedBytes"] >= size
     assert usage["quotaBytes"] > usage["usedBytes"]
     assert (usage["limitBytes"], usage["storage"], usage["reason"]) == (None, "opfs", None)
     assert usage["persisted"] in (True, False)
@@ -242,16 +252,15 @@ def test_shards_in_any_order(site: Site) -> None:
     one = add(tab, f"/models/{names[1]}", "one")
     asked = site.sent()
     two = add(tab, [f"/models/{names[index]}" for index in (2, 0, 1)], "two")
-    assert one["source"] == two["source"] and one["text"] == two["text"] == "xyz"
+    assert one["source"] == two["source"]
+    assert one["text"] == two["text"] == "xyz"
     assert site.sent() == asked
-    blobs = (
-        """async (names) => {
-      const blobs = await Promise.all(names.map(async (name) => (await fetch(`/models/${name}`)).blob()));
-      return (%s)({ name: "three", model: blobs });
+    fetch_all = """async (names) => {
+      globalThis.blobs = await Promise.all(
+        names.map(async (name) => (await fetch(`/models/${name}`)).blob()));
     }"""
-        % ADD
-    )  # noqa: UP031
-    three = tab.run(blobs, [names[2], names[0], names[1]])["value"]
+    tab.run(fetch_all, [names[2], names[0], names[1]])
+    three = tab.run("(given) => (" + ADD + ")({ ...given, model: blobs })", {"name": "three"})["value"]
     assert (three["text"], three["source"]["kind"]) == ("xyz", "file")
     exported = tab.run(
         "async (id) => (await client.models.export(id)).map(({ name }) => name)", one["source"]["modelId"]
@@ -282,7 +291,8 @@ def test_without_a_disk_models_are_in_memory_and_the_endpoint_says_why(site: Sit
     assert (answer["text"], answer["source"]["kind"]) == ("abc", "memory")
     assert "kept in memory only" in " ".join(answer["reasons"])
     usage = tab.run("() => client.models.usage()")
-    assert usage["storage"] == "memory" and "kept in memory only" in usage["reason"]
+    assert usage["storage"] == "memory"
+    assert "kept in memory only" in usage["reason"]
 
 
 def test_two_pages_at_once_download_once(site: Site) -> None:

@@ -578,3 +578,55 @@ test("a secret of an address or a header is nowhere in the store (case D10)", as
     assert.doesNotMatch(text, /SECRET/);
   }
 });
+
+// --- Large files, split here --------------------------------------------------------------------------------
+
+/** As for files beyond 2 GiB, but small. */
+const SPLIT = { settings: { maxWholeBytes: MIB, shardBytes: MIB } };
+
+/** Eight tensors of half a megabyte. */
+const large = () => makeGguf({ tensors: Array.from({ length: 8 }, () => MIB / 2) });
+
+test("a large file is split; its id and its parts are the published file's", async () => {
+  const model = large();
+  const server = await serve({ "/m.gguf": model });
+  const { store } = makeStore(SPLIT);
+  const remote = await resolveRemote(`${server.base}/m.gguf`);
+  const manifest = await store.obtain(remote);
+  assert.equal(manifest.id, `sha256-${sha256(model)}`);
+  assert.deepEqual(manifest.parts, [{ sha256: sha256(model), size: model.length }]);
+  assert.ok(manifest.files.length >= 4);
+  assert.deepEqual((await store.verify(manifest.id)).ok, true);
+  const asked = server.requests.length;
+  assert.equal((await store.obtain(remote)).id, manifest.id);
+  assert.equal(server.requests.length, asked);
+  const names = (await store.export(manifest.id)).map(({ name }) => name);
+  assert.equal(names[0], `m-00001-of-0000${names.length}.gguf`);
+});
+
+for (const listed of [false, true]) {
+  test(`its manifest is lost${listed ? ", and the list was repaired" : ""}: no second download (case D2)`, async () => {
+    const model = large();
+    const server = await serve({ "/m.gguf": model });
+    const { store, storage } = makeStore(SPLIT);
+    const remote = await resolveRemote(`${server.base}/m.gguf`);
+    const manifest = await store.obtain(remote);
+    await storage.writeText(manifestName(manifest.id), "damaged");
+    if (listed) assert.deepEqual((await store.list()).map(({ files }) => files), [manifest.files]);
+    const before = server.bytesOf("/m.gguf");
+    const again = await store.obtain(remote);
+    assert.deepEqual([again.id, again.parts, again.files], [manifest.id, manifest.parts, manifest.files]);
+    assert.ok(server.bytesOf("/m.gguf") - before <= MIB + 16 * 16 * 1024);
+    assert.deepEqual(await ids(store), [manifest.id], "and it is there once");
+  });
+}
+
+test("another large file of the same size is another model", async () => {
+  const [model, other] = [large(), large()];
+  other.fill(9, other.length - 20);
+  const server = await serve({ "/a.gguf": model, "/b.gguf": other });
+  const { store } = makeStore(SPLIT);
+  await store.obtain(await resolveRemote(`${server.base}/a.gguf`));
+  const second = await store.obtain(await resolveRemote(`${server.base}/b.gguf`));
+  assert.equal(second.id, `sha256-${sha256(other)}`);
+});

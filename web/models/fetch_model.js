@@ -66,10 +66,10 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
   const looks = await inTurns(remote.files, (file) => look(context, file, known !== null));
   if (known && isUnchanged(known, looks)) return known;
   requireSet(looks);
-  const { sizes } = await index.read();
+  await index.repair();
+  const here = { ...(await index.read()), signal, fetch: settings.fetch };
   await inTurns(looks, async (one) => {
-    if (!one.published) return;
-    one.fetched = await adopt(storage, one.file, one.published, { sizes, signal, fetch: settings.fetch });
+    if (one.published) one.fetched = await adopt(storage, one.file, one.published, here);
   });
 
   const missing = looks.filter(({ fetched }) => !fetched);

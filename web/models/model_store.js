@@ -6,12 +6,12 @@
 import { HeadraceError } from "../errors.js";
 import { discard } from "./completion.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
+import { hashOf } from "./hashing.js";
 import { holdLock, lockIsHeld, withLock } from "./locks.js";
 import { ManifestIndex, brokenFiles } from "./manifest_index.js";
 import { contentName, isModelId, lockNames, manifestName, partialKey, shardName } from "./names.js";
 import { ProgressMeter } from "./progress.js";
 import { availableBytes, chooseVictims, evictable, storageFull } from "./quota.js";
-import { createSha256 } from "./sha256.js";
 import { isTaken, whileFetching } from "./sharing.js";
 
 /** @import { FetchContext, TransferSettings } from "./fetch_model.js" */
@@ -28,7 +28,6 @@ import { isTaken, whileFetching } from "./sharing.js";
  * @typedef {{manifest: Manifest, files: ReadableFile[], release: () => void}} OpenModel
  */
 
-const SLICE_BYTES = 1024 * 1024;
 /** A model that vanishes between finding and opening it is fetched again, but not for ever. */
 const TRIES = 3;
 
@@ -188,7 +187,9 @@ export class ModelStore {
         const name = contentName(sha256);
         if (broken.includes(name)) continue;
         const onBytes = (/** @type {number} */ loaded) => meter.update(place, loaded, size);
-        if ((await this.#hash(name, onBytes, signal)) !== sha256) broken.push(name);
+        const file = await this.#storage.openRead(name);
+        const found = await hashOf(file, signal, onBytes).finally(() => file.close());
+        if (found !== sha256) broken.push(name);
       }
       return broken;
     });
@@ -379,34 +380,6 @@ export class ModelStore {
     const [{ usedBytes, quotaBytes }, files] = await Promise.all([this.#storage.estimate(), this.#storage.list()]);
     const modelBytes = files.reduce((sum, { size }) => sum + size, 0);
     return { usedBytes, quotaBytes, modelBytes, limitBytes: this.#limitBytes };
-  }
-
-  /**
-   * In slices, with a pause after each few, so that the worker stays responsive.
-   * @param {string} name
-   * @param {(loaded: number) => void} onBytes
-   * @param {AbortSignal} [signal]
-   */
-  async #hash(name, onBytes, signal) {
-    const file = await this.#storage.openRead(name);
-    try {
-      const sha256 = await createSha256();
-      const slice = new Uint8Array(SLICE_BYTES);
-      for (let at = 0; at < file.size; ) {
-        const read = file.read(slice, at);
-        if (read === 0) break;
-        sha256.update(slice.subarray(0, read));
-        at += read;
-        onBytes(at);
-        await new Promise((resolve) => setTimeout(resolve));
-        if (signal?.aborted) {
-          throw new HeadraceError("cancelled", "the check of a model was cancelled", { cause: signal.reason });
-        }
-      }
-      return sha256.digest();
-    } finally {
-      file.close();
-    }
   }
 }
 
