@@ -77,25 +77,27 @@ def download(tab: Tab, source: object, **options: object) -> Download:
     return finish(tab)
 
 
-def assert_stored(outcome: Download, published: Published) -> None:
-    """It came whole, under the name that its bytes have."""
+def assert_stored(outcome: Download, published: Published, *, begins_again: bool = False) -> None:
+    """It came whole, under the name that its bytes have; `begins_again` if the file has changed meanwhile."""
     assert not outcome.error, outcome.error
     assert outcome.value["id"] == f"sha256-{published.sha256}"
     assert outcome.value["parts"] == [{"sha256": published.sha256, "size": published.size}]
-    assert_honest(outcome.seen)
+    assert_honest(outcome.seen, begins_again)
 
 
-def assert_honest(seen: Sequence[Mapping[str, Any]]) -> None:
-    """Every figure is a number or "unknown", and nothing goes backwards or past its end."""
+def assert_honest(seen: Sequence[Mapping[str, Any]], begins_again: bool) -> None:
+    """Every figure is a number or "unknown", and nothing goes backwards, or more than once, or past its end."""
     loaded = 0
+    backwards = 0
     for progress in seen:
         for name in ("loaded", "total", "bytesPerSecond", "secondsLeft"):
             figure = progress[name]
             assert figure is None or (math.isfinite(figure) and figure >= 0), progress
         if progress["phase"] == "download":
-            assert progress["loaded"] >= loaded, progress
+            backwards += progress["loaded"] < loaded
             assert progress["total"] is None or progress["loaded"] <= progress["total"], progress
             loaded = progress["loaded"]
+    assert backwards <= begins_again, seen
 
 
 def assert_refused(outcome: Download, code: str) -> str:

@@ -156,13 +156,14 @@ def test_the_length_is_found(
     """Case D4: whatever of HEAD, the exposed headers and ranges there is, behind a redirect."""
     settings = {"head_status": head_status, "exposed": exposed}
     with fault_server() as other:
-        target = other.serve("/target.gguf", small_model.path, ranges=ranges, **settings)
+        target = other.serve("/target.gguf", small_model.path, ranges=ranges, rate=16 * MIB, **settings)
         served = faults.serve(PATH, b"", redirect=(target.url, 302), **settings)
         tab = site.open()
         outcome = download(tab, served.url)
         assert_stored(outcome, small_model)
         assert outcome.seen[-1]["total"] == small_model.size
-        assert other.bytes_sent() < small_model.size * 1.2
+        # A body that is not read further has had some bytes on their way.
+        assert other.bytes_sent() < small_model.size * 1.4
 
 
 def test_a_redirect_within_the_origin(site: Origin, faults: FaultServer, small_model: Published) -> None:
@@ -194,7 +195,7 @@ def test_ranges_are_ignored_in_a_resume(
     published = roomy_model if same else other_roomy_model
     served.change(published.path.read_bytes(), '"1"' if same else '"2"')
     served.ranges = False
-    assert_stored(download(tab, served.url), published)
+    assert_stored(download(tab, served.url), published, begins_again=not same)
 
 
 def test_a_range_is_ignored_now_and_then(site: Origin, faults: FaultServer, roomy_model: Published) -> None:
@@ -218,7 +219,7 @@ def test_a_file_that_became_shorter(
     """Case D5: the true 416, where the journal has bytes that the new file lacks."""
     tab, served = interrupted(site, faults, roomy_model)
     served.change(small_model.path.read_bytes(), '"2"')
-    assert_stored(download(tab, served.url), small_model)
+    assert_stored(download(tab, served.url), small_model, begins_again=True)
 
 
 def test_a_file_that_changes_under_the_download(
@@ -231,9 +232,7 @@ def test_a_file_that_changes_under_the_download(
     wait_loaded(tab, roomy_model.size // 4)
     served.change(other_roomy_model.path.read_bytes(), '"2"')
     served.break_at([offset * MIB for offset in (13, 29, 45, 58)])
-    outcome = finish(tab)
-    assert not outcome.error, outcome.error
-    assert outcome.value["id"] == f"sha256-{other_roomy_model.sha256}"
+    assert_stored(finish(tab), other_roomy_model, begins_again=True)
 
 
 def test_a_length_that_is_larger_than_the_file(
@@ -322,8 +321,8 @@ def test_a_hash_that_the_server_tells(
 ) -> None:
     """Case D11: it counts where it truly is one of the content."""
     data = small_model.path.read_bytes()
-    # Repr-Digest counts on a response that is the whole file alone.
-    ranges = header is not repr_digest
+    # Only of this one it is known what it means beside a part.
+    ranges = header is linked_etag
     served = faults.serve(PATH, data, headers=header(data if right else b"else"), ranges=ranges)
     tab = site.open()
     outcome = download(tab, served.url)
