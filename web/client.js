@@ -31,9 +31,9 @@ import { Run } from "./run.js";
 
 /**
  * @typedef {object} ClientOptions
- * @property {{limitBytes?: number | null}} [models] `limitBytes` of all stored models of this origin: where it
- *   is given, those that nobody uses and nobody pinned make room for new ones, the least recently used first.
- *   Default: no limit, and nothing is deleted without being asked for
+ * @property {{limitBytes?: number | null}} [models] `limitBytes` of all stored models of this origin: where
+ *   it is given, those that nobody uses and nobody pinned make room for new ones, the least recently used
+ *   first. Default: no limit, and nothing is deleted without being asked for
  */
 
 /** An endpoint that is being opened (`session` is null) or open. @typedef {object} Entry
@@ -77,8 +77,9 @@ export class HeadraceClient {
       throw invalid("client.add needs an endpoint, for instance Endpoint.local(…)");
 
     const abort = new AbortController();
+    const context = { limitBytes: this.#limitBytes, models: this.#models };
     /** @type {Entry} */
-    const entry = { abort, opening: endpoint.open(id, abort.signal, { limitBytes: this.#limitBytes }), session: null };
+    const entry = { abort, opening: endpoint.open(id, abort.signal, context), session: null };
     this.#entries.set(id, entry);
     try {
       const session = await entry.opening;

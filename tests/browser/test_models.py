@@ -4,6 +4,7 @@ Counterparts: `tests/web/model_store.test.js`, the same store in Node; `tests/br
 lies below it. What a server can do wrong is in the tests with `tests/fault_server.py`.
 """
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -44,10 +45,12 @@ class Traffic:
 
     requests: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
+    delay: float = 0
+    """Seconds before each piece of a model that is sent."""
 
 
 class Counted:
-    """ASGI middleware that counts."""
+    """ASGI middleware that counts, and delays models."""
 
     def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
         self.app = app
@@ -57,6 +60,8 @@ class Counted:
         path = scope.get("path", "")
 
         async def counting(message: Message) -> None:
+            if path.startswith("/models/") and self.traffic.delay:
+                await asyncio.sleep(self.traffic.delay)
             self.traffic.bytes[path] += len(message.get("body", b""))
             await send(message)
 
@@ -293,6 +298,9 @@ def test_without_a_disk_models_are_in_memory_and_the_endpoint_says_why(site: Sit
     usage = tab.run("() => client.models.usage()")
     assert usage["storage"] == "memory"
     assert "kept in memory only" in usage["reason"]
+    stored = tab.run("() => client.models.download('/models/def.gguf')")["id"]
+    by_id = add(tab, stored, "by id")
+    assert (by_id["text"], by_id["source"]) == ("def", {"kind": "memory", "modelId": stored})
 
 
 def test_two_pages_at_once_download_once(site: Site) -> None:
@@ -354,22 +362,70 @@ def test_a_page_that_is_closed_blocks_nobody(site: Site) -> None:
     assert other.run("() => client.models.list()") == []
 
 
+@pytest.mark.parametrize("end", ["abort.abort()", "client.remove('model')"])
+def test_an_endpoint_given_up_in_mid_download_blocks_nobody(site: Site, end: str) -> None:
+    """Case D1: what has come is continued, by an endpoint or by the store's worker."""
+    site.traffic.delay = 0.03
+    tab = site.open()
+    code = tab.run(
+        """async () => {
+          const abort = new AbortController();
+          const onProgress = ({ phase, loaded }) => { if (phase === "download" && loaded > 2 ** 20) %s; };
+          const options = { model: "/models/large.gguf", signal: abort.signal, onProgress };
+          return (await told(client.add("model", Endpoint.local(options)))).error.code;
+        }""".replace("%s", end)
+    )
+    assert code == ("cancelled" if "abort" in end else "engine_closed")
+    site.traffic.delay = 0
+    model = tab.run("() => client.models.download('/models/large.gguf')")
+    size = (site.models / "large.gguf").stat().st_size
+    assert model["size"] == size
+    assert add(tab, model["id"])["text"] == "abc"
+    assert site.sent()[1] < 1.6 * size + MIB
+
+
+def test_a_page_closed_in_mid_download_leaves_it_to_the_one_that_waits(site: Site) -> None:
+    """Case D8: a crashed tab leaves nothing that blocks; the other has seen how far it was."""
+    site.traffic.delay = 0.03
+    first, second = site.open(), site.open()
+    follow = """() => {
+      globalThis.progress = [];
+      const onProgress = (event) => progress.push(event);
+      globalThis.call = told(client.models.download("/models/large.gguf", { onProgress }));
+    }"""
+    first.run(follow)
+    first.page.wait_for_function("progress.some(({ loaded }) => loaded > 2 ** 20)", timeout=10_000)
+    second.run(follow)
+    second.page.wait_for_function(
+        "progress.some(({ phase, loaded, total }) => phase === 'wait' && loaded > 2 ** 20 && total > loaded)",
+        timeout=10_000,
+    )
+    first.page.close()
+    outcome = second.run("() => call")
+    size = (site.models / "large.gguf").stat().st_size
+    assert outcome["value"]["size"] == size
+    assert list(dict.fromkeys(event["phase"] for event in second.run("() => progress"))) == [
+        "wait",
+        "download",
+    ]
+    assert site.sent()[1] < 1.6 * size + MIB
+
+
 def test_a_call_can_be_given_up(site: Site) -> None:
+    site.traffic.delay = 0.03
     tab = site.open()
     outcome = tab.run(
         """async () => {
           const abort = new AbortController();
-          const call = client.models.download("/models/large.gguf", { signal: abort.signal });
-          setTimeout(() => abort.abort(), 20);
-          const given = await told(call);
-          const early = await told(client.models.list({}).then(() => client.models.verify("x")));
+          const onProgress = ({ loaded }) => { if (loaded > 2 ** 20) abort.abort(); };
+          const options = { signal: abort.signal, onProgress };
+          const given = await told(client.models.download("/models/large.gguf", options));
+          const late = await told(client.models.download("/models/large.gguf", options));
           const whole = await client.models.download("/models/large.gguf");
-          return { given, early, size: whole.size };
+          return { given, late, size: whole.size };
         }"""
     )
-    given = outcome["given"]
-    assert given.get("error", {}).get("code", "cancelled") == "cancelled"
-    assert outcome["early"]["error"]["detail"] == {"option": "model"}
+    assert outcome["given"]["error"]["code"] == outcome["late"]["error"]["code"] == "cancelled"
     assert outcome["size"] == (site.models / "large.gguf").stat().st_size
 
 

@@ -166,15 +166,18 @@ for (const [option, options] of [
   ["models.limitBytes", { models: { limitBytes: "1 GB" } }],
 ]) {
   test(`a client refuses by name: ${option} of ${JSON.stringify(options)}`, () => {
-    assert.throws(() => new HeadraceClient(/** @type {any} */ (options)), { code: "invalid_option", detail: { option } });
+    assert.throws(() => new HeadraceClient(/** @type {any} */ (options)), {
+      code: "invalid_option",
+      detail: { option },
+    });
   });
 }
 
-test("endpoints are told the limit of the client's models", async () => {
+test("endpoints are told of the client's models and their limit", async () => {
   const client = new HeadraceClient({ models: { limitBytes: 5 } });
   const told = await new Promise((resolve) => {
     const opening = client.add("x", { open: async (_id, _signal, context) => resolve(context) });
     opening.catch(() => {});
   });
-  assert.deepEqual(told, { limitBytes: 5 });
+  assert.deepEqual(told, { limitBytes: 5, models: client.models });
 });

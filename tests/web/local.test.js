@@ -85,10 +85,30 @@ test("what the store is told", async () => {
   const options = { headers: { Authorization: "Bearer x" }, sha256: "A".repeat(64) };
   const { files, store } = await opened(
     { model: "m.gguf", store: "keep", evict: false, huggingFace: "/mirror", ...options },
-    { limitBytes: 5 },
+    { limitBytes: 5, models: { filesInMemory: async () => null } },
   );
-  assert.deepEqual(files.model, { ...remote("http://page.test/app/m.gguf"), ...options, sha256: [options.sha256] });
-  assert.deepEqual(store, { kind: "keep", evict: false, huggingFace: "http://page.test/mirror", limitBytes: 5 });
+  assert.deepEqual(files.model, {
+    ...remote("http://page.test/app/m.gguf"),
+    ...options,
+    sha256: [options.sha256],
+  });
+  assert.deepEqual(store, {
+    kind: "keep",
+    evict: false,
+    huggingFace: "http://page.test/mirror",
+    limitBytes: 5,
+  });
+});
+
+test("a stored model that only the page has in memory is handed over (case D7)", async () => {
+  const files = [{ name: "m.gguf", blob: new Blob(["GGUF"]) }];
+  const models = { filesInMemory: async (/** @type {string} */ id) => (id === ID ? files : null) };
+  const options = { adapters: [{ name: "a", model: { id: ID }, scale: 2 }], model: "m.gguf" };
+  const command = await opened(options, { limitBytes: null, models });
+  assert.deepEqual(command.files, {
+    model: remote("http://page.test/app/m.gguf"),
+    adapters: [{ name: "a", model: { kind: "files", files, id: ID }, scale: 2 }],
+  });
 });
 
 test("persistence is asked for once, and only when something will be kept", async () => {
@@ -105,7 +125,8 @@ test("persistence is asked for once, and only when something will be kept", asyn
   });
   try {
     const blob = new Blob(["GGUF"]);
-    for (const options of [{ model: blob }, { model: ID }, { model: "m.gguf", store: "memory" }]) await opened(options);
+    for (const options of [{ model: blob }, { model: ID }, { model: "m.gguf", store: "memory" }])
+      await opened(options);
     assert.deepEqual(asked, []);
     await opened({ model: blob, store: "keep" });
     await opened({ model: "m.gguf" });

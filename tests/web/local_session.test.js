@@ -39,7 +39,13 @@ class FakeWorker {
 async function openSession() {
   globalThis.Worker = /** @type {any} */ (FakeWorker);
   const progress = /** @type {object[]} */ ([]);
-  const plan = { files: {}, store: {}, load: {}, artifactsUrl: "", onProgress: (event) => progress.push(event) };
+  const plan = {
+    files: {},
+    store: {},
+    load: {},
+    artifactsUrl: "",
+    onProgress: (event) => progress.push(event),
+  };
   const opening = LocalSession.open("model", plan, CHOICE, new AbortController().signal);
   const worker = latest;
   worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 });

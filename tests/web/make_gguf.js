@@ -1,4 +1,5 @@
-// Small GGUF files for tests of the model store: valid headers, tensors of any size, nothing an engine could run.
+// Small GGUF files for tests of the model store: valid headers, tensors of any size, nothing an engine could
+// run.
 //
 // Counterpart: tests/gguf_builder.py makes models that run.
 
@@ -25,11 +26,24 @@ export function makeGguf({ name = "Tiny", tensors = [4096], seed = 1, shard } = 
   }
   let offset = 0;
   const infos = tensors.map((bytes, index) => {
-    const info = join(string(`blk.${index + (shard?.first ?? 0)}.weight`), u32(1), u64(bytes / 4), u32(0), u64(offset));
+    const info = join(
+      string(`blk.${index + (shard?.first ?? 0)}.weight`),
+      u32(1),
+      u64(bytes / 4),
+      u32(0),
+      u64(offset),
+    );
     offset += padded(bytes);
     return info;
   });
-  const head = join(new TextEncoder().encode("GGUF"), u32(3), u64(tensors.length), u64(entries.length), ...entries, ...infos);
+  const head = join(
+    new TextEncoder().encode("GGUF"),
+    u32(3),
+    u64(tensors.length),
+    u64(entries.length),
+    ...entries,
+    ...infos,
+  );
   const data = new Uint8Array(offset);
   let state = seed;
   for (let at = 0; at < data.length; at++) {

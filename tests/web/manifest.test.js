@@ -107,7 +107,11 @@ test("what comes again keeps what was known of it", async () => {
     [merged.name, merged.pinned, merged.projector, merged.addedAt],
     ["first", true, known.projector, known.addedAt],
   );
-  assert.equal(mergeManifests({ ...known, sources: [] }, fresh).name, "second", "a repaired one learns its name");
+  assert.equal(
+    mergeManifests({ ...known, sources: [] }, fresh).name,
+    "second",
+    "a repaired one learns its name",
+  );
 });
 
 test("names for files", () => {

@@ -1,6 +1,7 @@
 // A server on this machine that has models: ranges, ETags, and a count of what it was asked for.
 //
-// Counterpart: tests/fault_server.py, which does everything wrong that a server can; this one is well-behaved.
+// Counterpart: tests/fault_server.py, which does everything wrong that a server can; this one is
+// well-behaved.
 
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
@@ -9,7 +10,8 @@ import { createServer } from "node:http";
  * @typedef {object} ModelServer
  * @property {string} base without a slash at the end
  * @property {Map<string, Uint8Array>} files by path
- * @property {{method: string, path: string, headers: import("node:http").IncomingHttpHeaders, bytes: number}[]} requests
+ * @property {{method: string, path: string, headers: import("node:http").IncomingHttpHeaders, bytes:
+ *   number}[]} requests
  * @property {(path: string) => number} bytesOf sent of a path so far
  * @property {{holdAfter: number | null, release: () => void}} gate
  * @property {() => void} close
@@ -17,7 +19,8 @@ import { createServer } from "node:http";
 
 /**
  * @param {Record<string, Uint8Array>} files
- * @param {{slowBytesPerTick?: number}} [options] how many bytes go out each five milliseconds; default all at once
+ * @param {{slowBytesPerTick?: number}} [options] how many bytes go out each five milliseconds; default all at
+ *   once
  * @returns {Promise<ModelServer>}
  */
 export async function serveModels(files, { slowBytesPerTick } = {}) {
@@ -32,8 +35,12 @@ export async function serveModels(files, { slowBytesPerTick } = {}) {
     const etag = `"${createHash("sha1").update(body).digest("hex")}"`;
     const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
     const isCurrent = [undefined, etag].includes(/** @type {any} */ (request.headers["if-range"]));
-    const [start, end] = range && isCurrent ? [Number(range[1]), Math.min(Number(range[2] || Infinity) + 1, body.length)] : [0, body.length];
-    if (start >= body.length) return response.writeHead(416, { "content-range": `bytes */${body.length}` }).end();
+    const [start, end] =
+      range && isCurrent
+        ? [Number(range[1]), Math.min(Number(range[2] || Infinity) + 1, body.length)]
+        : [0, body.length];
+    if (start >= body.length)
+      return response.writeHead(416, { "content-range": `bytes */${body.length}` }).end();
     const part = body.subarray(start, end);
     const whole = !range || !isCurrent;
     response.writeHead(whole ? 200 : 206, {

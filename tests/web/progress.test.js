@@ -31,7 +31,7 @@ test("files are added up; what is there from before counts, but not for the rate
 test("the rate is that of the last five seconds", () => {
   const { told, clock, meter: one } = meter([1e6]);
   one.update(0, 0, 1e6);
-  for (let loaded = 0; clock.now < 10_000; ) {
+  for (let loaded = 0; clock.now < 10_000;) {
     clock.now += 100;
     loaded += clock.now <= 5000 ? 1000 : 100;
     one.update(0, loaded, 1e6);

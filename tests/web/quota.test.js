@@ -6,7 +6,13 @@ import { test } from "node:test";
 import { availableBytes, chooseVictims, evictable, storageFull } from "../../web/models/quota.js";
 
 /** @param {object} [figures] */
-const figures = (figures) => ({ usedBytes: 60, quotaBytes: 100, modelBytes: 50, limitBytes: null, ...figures });
+const figures = (figures) => ({
+  usedBytes: 60,
+  quotaBytes: 100,
+  modelBytes: 50,
+  limitBytes: null,
+  ...figures,
+});
 
 test("room is what quota and limit both leave", () => {
   assert.equal(availableBytes(figures()), 40);
@@ -18,16 +24,17 @@ test("room is what quota and limit both leave", () => {
 });
 
 /** @param {string} id @param {number} used @param {object} [more] */
-const model = (id, used, more) => /** @type {any} */ ({
-  id,
-  name: id,
-  size: 10,
-  usedAt: new Date(used).toISOString(),
-  pinned: false,
-  inUse: false,
-  projector: null,
-  ...more,
-});
+const model = (id, used, more) =>
+  /** @type {any} */ ({
+    id,
+    name: id,
+    size: 10,
+    usedAt: new Date(used).toISOString(),
+    pinned: false,
+    inUse: false,
+    projector: null,
+    ...more,
+  });
 
 test("the least recently used go first; never what is pinned, in use, linked or wanted", () => {
   const models = [
@@ -46,7 +53,10 @@ test("the least recently used go first; never what is pinned, in use, linked or 
 test("as few as are needed, and none when all together are too small", () => {
   const candidates = [model("a", 1), model("b", 2), model("c", 3)];
   const victims = (/** @type {number} */ missing) => chooseVictims(candidates, missing)?.map(({ id }) => id);
-  assert.deepEqual([victims(0), victims(10), victims(11), victims(30)], [[], ["a"], ["a", "b"], ["a", "b", "c"]]);
+  assert.deepEqual(
+    [victims(0), victims(10), victims(11), victims(30)],
+    [[], ["a"], ["a", "b"], ["a", "b", "c"]],
+  );
   assert.equal(victims(31), undefined);
 });
 

@@ -5,13 +5,14 @@
 import { LocalEndpoint } from "./local.js";
 
 /** @import { RunFeed } from "../run.js" */
+/** @import { ClientModels } from "../models/store_client.js" */
 /** @import { ModelFacts, ModelOrigin, OperationRequest } from "../worker/protocol.js" */
 /** @import { LocalOptions } from "./local.js" */
 /** @import { LoadOptions, Operation } from "headrace/declarations" */
 
 /**
- * What an endpoint is told of the client that it is added to: how many bytes its stored models may have.
- * @typedef {{limitBytes?: number | null}} EndpointContext
+ * What an endpoint is told of the client that it is added to: its models, and how many bytes all may have.
+ * @typedef {{limitBytes: number | null, models: Pick<ClientModels, "filesInMemory">}} EndpointContext
  */
 
 /**

@@ -36,8 +36,8 @@ import { LocalSession } from "./local_session.js";
  * @property {LocalAdapter[]} [adapters]
  * @property {"auto" | "memory" | "keep"} [store] default "auto": what has a URL is kept for the next time, a
  *   File is used where it is. "memory" keeps nothing, "keep" copies Files into the store too
- * @property {Record<string, string>} [headers] sent with every request for `model`, for instance a token; never
- *   stored
+ * @property {Record<string, string>} [headers] sent with every request for `model`, for instance a token;
+ *   never stored
  * @property {string | (string | null)[]} [sha256] what `model` must have, one for each of its files
  * @property {boolean} [evict] whether stored models that nobody uses may be deleted to make room, the least
  *   recently used first; by default only if the client has a limit
@@ -100,11 +100,12 @@ export class LocalEndpoint {
    * @param {EndpointContext} [context]
    * @returns {Promise<LocalSession>}
    */
-  async open(id, signal, { limitBytes = null } = {}) {
+  async open(id, signal, context) {
     const choice = chooseBackend(measureEnvironment(), this.#plan.request);
     if (keepsAnything(this.#plan)) askToPersist();
-    const plan = { ...this.#plan, store: { ...this.#plan.store, limitBytes } };
-    return LocalSession.open(id, plan, choice, signal);
+    const files = context ? await withFilesInMemory(this.#plan.files, context.models) : this.#plan.files;
+    const store = { ...this.#plan.store, limitBytes: context?.limitBytes ?? null };
+    return LocalSession.open(id, { ...this.#plan, files, store }, choice, signal);
   }
 }
 
@@ -242,12 +243,36 @@ function requireType(option, holds, type) {
 }
 
 /**
+ * Case D7: where nothing can be kept on disk, the engine's worker is handed what the page has of stored
+ * models.
+ * @param {ModelFiles<ModelInput>} files
+ * @param {EndpointContext["models"]} models
+ * @returns {Promise<ModelFiles<ModelInput>>}
+ */
+async function withFilesInMemory({ model, draftModel, adapters }, models) {
+  /** @type {(input: ModelInput) => Promise<ModelInput>} */
+  const resolved = async (input) => {
+    const files = input.kind === "stored" ? await models.filesInMemory(input.id) : null;
+    return files && input.kind === "stored" ? { kind: "files", files, id: input.id } : input;
+  };
+  const all = (adapters ?? []).map(async (adapter) => ({ ...adapter, model: await resolved(adapter.model) }));
+  return {
+    model: await resolved(model),
+    ...(draftModel && { draftModel: await resolved(draftModel) }),
+    ...(adapters && { adapters: await Promise.all(all) }),
+  };
+}
+
+/**
  * @param {LocalPlan} plan
  * @returns {boolean} whether something may be written to the store
  */
 function keepsAnything({ files: { model, draftModel, adapters = [] }, store }) {
   const kinds = [model, draftModel, ...adapters.map((adapter) => adapter.model)].map((input) => input?.kind);
-  return store.kind !== "memory" && (kinds.includes("remote") || (store.kind === "keep" && kinds.includes("files")));
+  return (
+    store.kind !== "memory" &&
+    (kinds.includes("remote") || (store.kind === "keep" && kinds.includes("files")))
+  );
 }
 
 /**

@@ -9,12 +9,15 @@ import { writeRequest } from "./request_json.js";
 
 /** @import { BackendChoice } from "../backend_choice.js" */
 /** @import { RunFeed } from "../run.js" */
-/** @import { Command, ModelOrigin, OperationRequest, ReadyEvent, StoreOptions } from "../worker/protocol.js" */
-/** @import { WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
+/** @import { Command, ModelOrigin, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { StoreOptions, WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
 /** @import { Capabilities } from "./endpoint.js" */
 /** @import { LocalPlan } from "./local.js" */
 
-/** A plan, with what the client adds. @typedef {Omit<LocalPlan, "store"> & {store: StoreOptions}} SessionPlan */
+/**
+ * A plan, with what the client adds.
+ * @typedef {Omit<LocalPlan, "store"> & {store: StoreOptions}} SessionPlan
+ */
 
 /** How long a closing worker may take to finish its step and free the engine before it is terminated. */
 const CLOSE_GRACE_MS = 2000;

@@ -33,7 +33,9 @@ const RANGE_BYTES = 16 * 1024;
  * @returns {Promise<FetchedFile | null>} what is here, under content names
  */
 export async function adopt(storage, file, published, options) {
-  return (await adoptWhole(storage, file, published, options)) ?? adoptSplit(storage, file, published, options);
+  return (
+    (await adoptWhole(storage, file, published, options)) ?? adoptSplit(storage, file, published, options)
+  );
 }
 
 /**
@@ -49,7 +51,8 @@ async function adoptWhole(storage, file, published, options) {
     const name = contentName(sha256);
     if (promised === null) {
       const stored = await storage.openRead(name).catch(() => null);
-      const same = stored !== null && (await isSame(stored, file, published, options).finally(() => stored.close()));
+      const same =
+        stored !== null && (await isSame(stored, file, published, options).finally(() => stored.close()));
       if (!same) continue;
     }
     const header = await readStoredHeader(storage, name);
@@ -60,7 +63,8 @@ async function adoptWhole(storage, file, published, options) {
 }
 
 /**
- * A large file that was split here. Where its manifest was lost, only its shards are known: then it is hashed.
+ * A large file that was split here. Where its manifest was lost, only its shards are known: then it is
+ * hashed.
  * @param {Storage} storage
  * @param {RemoteFile} file
  * @param {Published} published
@@ -74,7 +78,12 @@ async function adoptSplit(storage, file, published, options) {
   for (const { parts, files } of options.manifests) {
     const known = parts.length === 1 ? parts[0] : null;
     if (files.length === 1 || (known && promised !== null && known.sha256 !== promised)) continue;
-    const joined = await openJoined(storage, files.map(({ sha256 }) => contentName(sha256)), published.head, header);
+    const joined = await openJoined(
+      storage,
+      files.map(({ sha256 }) => contentName(sha256)),
+      published.head,
+      header,
+    );
     if (!joined) continue;
     try {
       if (joined.size !== published.size || !(await isSame(joined, file, published, options))) continue;
@@ -141,7 +150,10 @@ function samples(from, size, random) {
  */
 async function fetchRange({ url, headers }, start, end, { signal, fetch = globalThis.fetch }) {
   try {
-    const response = await fetch(url, { headers: { ...headers, Range: `bytes=${start}-${end - 1}` }, signal });
+    const response = await fetch(url, {
+      headers: { ...headers, Range: `bytes=${start}-${end - 1}` },
+      signal,
+    });
     if (response.status !== 206) {
       await response.body?.cancel();
       return null;

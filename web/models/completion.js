@@ -55,7 +55,9 @@ function parseRecord(text) {
   try {
     const record = JSON.parse(text);
     const files = [record.part, ...record.files];
-    const sound = files.every(({ sha256, size }) => /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size));
+    const sound = files.every(
+      ({ sha256, size }) => /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size),
+    );
     return sound && files.length > 1 && record.version === 1 ? record : null;
   } catch {
     return null;
@@ -84,7 +86,8 @@ export async function complete(storage, index, fetched, { keys, ...about }) {
     const manifest = mergeManifests(manifests.find(({ id }) => id === fresh.id) ?? null, fresh);
     await index.write(manifest);
     await releaseSources(index, manifests, manifest);
-    for (const { id } of manifests.filter((one) => isStandIn(one, manifest))) await storage.remove(manifestName(id));
+    for (const { id } of manifests.filter((one) => isStandIn(one, manifest)))
+      await storage.remove(manifestName(id));
     for (const key of keys) await discard(storage, key);
     return manifest;
   });

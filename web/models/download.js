@@ -78,6 +78,7 @@ class Download {
   #retries;
   /** Ends all requests, when one part of the download has failed or the caller aborts. */
   #ending = new AbortController();
+  /** @type {unknown} why they were ended, unless by the caller */ #cause;
   /** @type {[number, number][]} being fetched now */ #claimed = [];
   /** Whether the server can be asked for ranges. */ #ranged = true;
   /** Whether a body that is the whole file is being read. */ #wholeBody = false;
@@ -124,7 +125,7 @@ class Download {
     } catch (error) {
       // When everything was ended, why it was is what counts.
       requireNotAborted(signal);
-      throw error;
+      throw this.#cause ?? error;
     } finally {
       signal?.removeEventListener("abort", abort);
       // What fails here fails for a reason that was told already, or costs the last half megabyte.
@@ -384,7 +385,7 @@ class Download {
   /** Beside what arrives meanwhile, and never twice at once. */
   #saveSoon() {
     this.#saving ??= this.#save()
-      .catch((error) => this.#ending.abort(error))
+      .catch((error) => this.#stop(error))
       .finally(() => (this.#saving = null));
   }
 
@@ -423,6 +424,12 @@ class Download {
     });
   }
 
+  /** @param {unknown} error */
+  #stop(error) {
+    if (!this.#ending.signal.aborted) this.#cause = error;
+    this.#ending.abort(error);
+  }
+
   /**
    * Waits for all; when one fails, the others are ended and its error is thrown.
    * @param {Promise<void>[]} parts
@@ -431,7 +438,7 @@ class Download {
     try {
       await Promise.all(parts);
     } catch (error) {
-      this.#ending.abort(error);
+      this.#stop(error);
       await Promise.allSettled(parts);
       throw error;
     }

@@ -19,7 +19,7 @@ const SLICE_BYTES = 1024 * 1024;
 export async function hashOf(file, signal, onBytes = () => {}) {
   const sha256 = await createSha256();
   const slice = new Uint8Array(SLICE_BYTES);
-  for (let at = 0; at < file.size; ) {
+  for (let at = 0; at < file.size;) {
     const read = file.read(slice, at);
     if (read === 0) break;
     sha256.update(slice.subarray(0, read));

@@ -1,13 +1,16 @@
 // A published file as it was before it was split into shards here: read through them, never written.
 //
-// Counterpart: split.js, which cut it. The published header is not among the shards; whoever reads has it from
-// the server.
+// Counterpart: split.js, which cut it. The published header is not among the shards; whoever reads has it
+// from the server.
 
 import { parseHeader } from "./gguf_header.js";
 
 /** @import { GgufHeader, ReadableFile, Storage } from "./types.js" */
 
-/** A shard, and which published bytes its data are. @typedef {{file: ReadableFile, dataStart: number, from: number}} Shard */
+/**
+ * A shard, and which published bytes its data are.
+ * @typedef {{file: ReadableFile, dataStart: number, from: number}} Shard
+ */
 
 /**
  * @param {Storage} storage
@@ -34,7 +37,11 @@ export async function openJoined(storage, names, head, { dataStart }) {
     shards.push({ file, dataStart: own, from: size });
     size += file.size - own;
   }
-  return { size, read: (target, at) => readJoined(shards, head.subarray(0, dataStart), size, target, at), close };
+  return {
+    size,
+    read: (target, at) => readJoined(shards, head.subarray(0, dataStart), size, target, at),
+    close,
+  };
 }
 
 /**

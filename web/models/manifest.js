@@ -1,7 +1,8 @@
-// What is written down about a stored model: made, read field by field, and completed by what is learnt later.
+// What is written down about a stored model: made, read field by field, and completed by what is learnt
+// later.
 //
-// Counterparts: types.js tells the fields, headrace/models/manifest.py reads and writes the same. Not a reader
-// of folders: manifest_index.js is.
+// Counterparts: types.js tells the fields, headrace/models/manifest.py reads and writes the same. Not a
+// reader of folders: manifest_index.js is.
 
 import { HeadraceError } from "../errors.js";
 import { sha256Hex } from "./sha256.js";

@@ -7,10 +7,14 @@ import { HeadraceError } from "../errors.js";
 /** @import { ModelInput, RemoteInput } from "./store_protocol.js" */
 /** @import { Manifest } from "./types.js" */
 
-/** An address: a URL (relative to the page), or "hf:owner/repo/file.gguf". @typedef {string | URL} ModelAddress */
+/**
+ * An address: a URL (relative to the page), or "hf:owner/repo/file.gguf".
+ * @typedef {string | URL} ModelAddress
+ */
 
 /**
- * A model: its address, a local file, a stored model or its id ("sha256-…"), or the shards of one, in any order.
+ * A model: its address, a local file, a stored model or its id ("sha256-…"), or the shards of one, in any
+ * order.
  * @typedef {ModelAddress | File | Blob | Pick<Manifest, "id"> | ModelAddress[] | Blob[]} ModelLike
  */
 
@@ -27,7 +31,10 @@ export function modelInput(option, model, options = {}) {
   const list = Array.isArray(model) ? model : [model];
   if (list.length > 0 && list.every((one) => one instanceof Blob)) {
     refuseRemote(option, options);
-    return { kind: "files", files: list.map((blob, place) => ({ blob, name: blobName(blob, place, list.length) })) };
+    return {
+      kind: "files",
+      files: list.map((blob, place) => ({ blob, name: blobName(blob, place, list.length) })),
+    };
   }
   if (list.length > 0 && list.every(isAddress)) {
     const [first] = list;
@@ -110,7 +117,8 @@ function blobName(blob, place, count) {
  */
 function refuseRemote(option, { headers, sha256 }) {
   for (const [name, value] of Object.entries({ headers, sha256 })) {
-    if (value !== undefined) throw invalid(name, `the option "${name}" is of use only when "${option}" is a URL`);
+    if (value !== undefined)
+      throw invalid(name, `the option "${name}" is of use only when "${option}" is a URL`);
   }
 }
 
@@ -140,5 +148,8 @@ function requireHashes(sha256) {
   const list = Array.isArray(sha256) ? sha256 : [sha256];
   const isHash = (/** @type {unknown} */ one) => typeof one === "string" && /^[0-9a-f]{64}$/i.test(one);
   if (list.length > 0 && list.every((one) => one === null || isHash(one))) return list;
-  throw invalid("sha256", 'the option "sha256" must be 64 hexadecimal digits, or a list with one for each file');
+  throw invalid(
+    "sha256",
+    'the option "sha256" must be 64 hexadecimal digits, or a list with one for each file',
+  );
 }

@@ -1,7 +1,7 @@
 // How the files and the locks of a model store are called.
 //
-// Counterparts: manifest.js and model_store.js use these names, headrace/models/ has the same for files. Not a
-// place for file contents.
+// Counterparts: manifest.js and model_store.js use these names, headrace/models/ has the same for files. Not
+// a place for file contents.
 
 /** @import { Storage } from "./types.js" */
 

@@ -15,11 +15,11 @@ import { planPieces, requireSeparate } from "./split.js";
 /** @import { FetchedFile, GgufHeader, Piece, RemoteFile, Storage, WritableFile } from "./types.js" */
 
 /**
- * Files larger than `maxWholeBytes` (default 2 GiB) are cut into shards of `shardBytes` (512 MiB).
- * @typedef {{maxWholeBytes?: number, shardBytes?: number}} SplitSizes
+ * Files larger than `maxWholeBytes` (default 2 GiB) are cut into shards of `shardBytes` (512 MiB). `headBytes`
+ * are asked for first, to read the header (1 MiB); twice as many then.
+ * @typedef {{maxWholeBytes?: number, shardBytes?: number, headBytes?: number}} SplitSizes
  */
 
-/** A header is tried to be read with so many bytes first; with twice as many then. */
 const FIRST_HEADER_BYTES = 2 ** 20;
 const SLICE_BYTES = 2 ** 20;
 const MAGIC_BYTES = 8;
@@ -32,7 +32,7 @@ export class Partial {
   /** @type {WritableFile[]} one for each piece */ #pieceFiles = [];
   /** @type {WritableFile | null} */ #head = null;
   /** @type {Sha256[]} of each piece that has a header of its own */ #pieceHashes = [];
-  #headerWanted = FIRST_HEADER_BYTES;
+  #headerWanted;
   /** @type {number | null} the size that the header was held against */ #checkedSize = null;
   #slice = new Uint8Array(SLICE_BYTES);
   /** @type {Promise<void>} */ #saving = Promise.resolve();
@@ -70,6 +70,7 @@ export class Partial {
     this.#storage = storage;
     this.#file = file;
     this.#sizes = sizes;
+    this.#headerWanted = sizes.headBytes ?? FIRST_HEADER_BYTES;
     this.journal = journal;
     this.ranges = new Ranges(journal.ranges);
     this.hash = hash;

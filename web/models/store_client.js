@@ -1,7 +1,7 @@
 // `client.models`: the page's end of the model store. Starts a worker when it is first used.
 //
-// Counterpart: store_worker.js; the messages are told in store_protocol.js. Holds no model and no state of one:
-// every answer is the store's own.
+// Counterpart: store_worker.js; the messages are told in store_protocol.js. Holds no model and no state of
+// one: every answer is the store's own.
 
 import { deferred } from "../deferred.js";
 import { HeadraceError } from "../errors.js";
@@ -35,7 +35,10 @@ import { askToPersist, isPersisted } from "./persistence.js";
 /** `sha256` is what the files must have, one for each. @typedef {CallOptions & RoomOptions & RemoteOptions
  *   & OwnDownloadOptions} DownloadOptions */
 
-/** `name` is for people; by default the file's. @typedef {CallOptions & RoomOptions & {name?: string}} ImportOptions */
+/**
+ * `name` is for people; by default the file's.
+ * @typedef {CallOptions & RoomOptions & {name?: string}} ImportOptions
+ */
 
 /** A stored model, or its id. @typedef {string | Pick<Manifest, "id">} ModelRef */
 
@@ -68,8 +71,8 @@ export class ClientModels {
 
   /**
    * Downloads a model and keeps it. One that is stored already is returned without asking the network.
-   * @param {ModelAddress | ModelAddress[]} source a URL, "hf:owner/repo/file.gguf", or the shards of a model; the
-   *   name of one shard stands for all
+   * @param {ModelAddress | ModelAddress[]} source a URL, "hf:owner/repo/file.gguf", or the shards of a model;
+   *   the name of one shard stands for all
    * @param {DownloadOptions} [options]
    * @returns {Promise<Manifest>}
    * @throws {HeadraceError} download_failed, model_invalid, model_truncated, hash_mismatch, storage_full,
@@ -94,13 +97,16 @@ export class ClientModels {
    * @param {Blob | Blob[]} files
    * @param {ImportOptions} [options]
    * @returns {Promise<Manifest>}
-   * @throws {HeadraceError} model_invalid, model_truncated, invalid_request, storage_full, storage_failed, cancelled
+   * @throws {HeadraceError} model_invalid, model_truncated, invalid_request, storage_full, storage_failed,
+   *   cancelled
    */
   async import(files, options = {}) {
     const { name, onProgress, signal, ...room } = options;
     const input = modelInput("files", files);
-    if (input.kind !== "files") throw invalid("files", 'the option "files" must be a File or a Blob, or a list');
-    if (name !== undefined && typeof name !== "string") throw invalid("name", 'the option "name" must be a text');
+    if (input.kind !== "files")
+      throw invalid("files", 'the option "files" must be a File or a Blob, or a list');
+    if (name !== undefined && typeof name !== "string")
+      throw invalid("name", 'the option "name" must be a text');
     const given = { files: input.files, ...(name !== undefined && { name }), ...roomOptions(room) };
     const call = callOptions({ onProgress, signal });
     askToPersist();
@@ -108,8 +114,8 @@ export class ClientModels {
   }
 
   /**
-   * Reads a stored model and compares its hashes. A file with wrong bytes is removed, so that the next download
-   * fetches it again; until then, or until it is deleted, the model stays listed.
+   * Reads a stored model and compares its hashes. A file with wrong bytes is removed, so that the next
+   * download fetches it again; until then, or until it is deleted, the model stays listed.
    * @param {ModelRef} model
    * @param {CallOptions} [options]
    * @returns {Promise<{ok: boolean, damaged: string[]}>} the names of files that are damaged or missing
@@ -136,7 +142,11 @@ export class ClientModels {
    */
   async delete(model, { wait = true, signal, ...unknown } = {}) {
     refuseUnknown(unknown);
-    return this.#call("delete", { id: idOf(model), wait: requireBoolean("wait", wait) }, callOptions({ signal }));
+    return this.#call(
+      "delete",
+      { id: idOf(model), wait: requireBoolean("wait", wait) },
+      callOptions({ signal }),
+    );
   }
 
   /**
@@ -146,6 +156,16 @@ export class ClientModels {
    */
   async export(model) {
     return this.#call("export", { id: idOf(model) });
+  }
+
+  /**
+   * For endpoints, whose workers see what is stored on disk, but not what is in this client's memory.
+   * @param {string} id
+   * @returns {Promise<{name: string, blob: Blob}[] | null>} the model's files, if they are in memory
+   */
+  async filesInMemory(id) {
+    if (!this.#worker || (await this.#call("usage", {})).storage !== "memory") return null;
+    return this.#call("export", { id });
   }
 
   /**
@@ -191,7 +211,10 @@ export class ClientModels {
     /** @type {Worker} */
     let worker;
     try {
-      worker = new Worker(new URL("./store_worker.js", import.meta.url), { type: "module", name: "headrace store" });
+      worker = new Worker(new URL("./store_worker.js", import.meta.url), {
+        type: "module",
+        name: "headrace store",
+      });
     } catch (error) {
       throw HeadraceError.from(error, "environment_unsupported", "the store's worker could not be started");
     }
@@ -202,9 +225,7 @@ export class ClientModels {
       this.#end(crashed(event.message || "it could not be started"));
     };
     worker.onmessageerror = () => this.#end(crashed("it sent a message that could not be read"));
-    worker.postMessage(
-      /** @type {StoreCommand} */ ({ type: "start", limitBytes: this.#limitBytes, lock }),
-    );
+    worker.postMessage(/** @type {StoreCommand} */ ({ type: "start", limitBytes: this.#limitBytes, lock }));
     return worker;
   }
 
@@ -320,5 +341,7 @@ function cancelled(signal) {
 
 /** @param {string} reason */
 function crashed(reason) {
-  return new HeadraceError("worker_crashed", `the store's worker has crashed: ${reason}`, { detail: { reason } });
+  return new HeadraceError("worker_crashed", `the store's worker has crashed: ${reason}`, {
+    detail: { reason },
+  });
 }

@@ -7,12 +7,13 @@
 /** @import { Manifest, StoredModel, StoreProgress } from "./types.js" */
 
 /**
- * What an application names a model by: addresses (absolute URLs, or with "hf:"), the id of a stored model, or
- * local files. `headers` and `sha256` are those of `resolveRemote`.
+ * What an application names a model by: addresses (absolute URLs, or with "hf:"), the id of a stored model,
+ * or local files. `headers` and `sha256` are those of `resolveRemote`; files with an `id` are of a model that
+ * the page's store has in memory.
  * @typedef {{kind: "remote", addresses: string[], headers: Record<string, string>,
  *     sha256: (string | null)[] | null}
  *   | {kind: "stored", id: string}
- *   | {kind: "files", files: {blob: Blob, name: string}[]}} ModelInput
+ *   | {kind: "files", files: {blob: Blob, name: string}[], id?: string}} ModelInput
  */
 
 /** @typedef {Extract<ModelInput, {kind: "remote"}>} RemoteInput */
@@ -49,8 +50,8 @@
 /**
  * `start` comes first and once: the worker holds the Web Lock `lock` for as long as it lives.
  * @typedef {{type: "start", limitBytes: number | null, lock: string}
- *   | {[M in StoreMethod]: {type: "call", id: number, method: M, arguments: StoreCalls[M]["arguments"]}}[StoreMethod]
- *   | {type: "abort", id: number}} StoreCommand
+ *   | {[M in StoreMethod]: {type: "call", id: number, method: M, arguments:
+ *   StoreCalls[M]["arguments"]}}[StoreMethod] | {type: "abort", id: number}} StoreCommand
  */
 
 /**

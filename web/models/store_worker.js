@@ -15,7 +15,10 @@ import { openStorage } from "./storage.js";
 
 /** @typedef {{store: ModelStore, reason: string | null}} Opened */
 
-/** What a call is given besides its arguments. @typedef {Required<Pick<BringOptions, "onProgress" | "signal">>} Call */
+/**
+ * What a call is given besides its arguments.
+ * @typedef {Required<Pick<BringOptions, "onProgress" | "signal">>} Call
+ */
 
 /**
  * @type {{[M in StoreMethod]:
@@ -73,10 +76,20 @@ async function run({ id, method, arguments: given }) {
   running.set(id, abort);
   const onProgress = (/** @type {StoreProgress} */ progress) => post({ type: "progress", id, progress });
   try {
-    const perform = /** @type {(opened: Opened, given: any, call: Call) => Promise<unknown>} */ (METHODS[method]);
-    post({ type: "done", id, result: await perform(await opening, given, { onProgress, signal: abort.signal }) });
+    const perform = /** @type {(opened: Opened, given: any, call: Call) => Promise<unknown>} */ (
+      METHODS[method]
+    );
+    post({
+      type: "done",
+      id,
+      result: await perform(await opening, given, { onProgress, signal: abort.signal }),
+    });
   } catch (error) {
-    post({ type: "failed", id, error: HeadraceError.from(error, "internal", `models.${method} failed`).toWire() });
+    post({
+      type: "failed",
+      id,
+      error: HeadraceError.from(error, "internal", `models.${method} failed`).toWire(),
+    });
   } finally {
     running.delete(id);
   }

@@ -66,7 +66,10 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
   }
   loop = new TickLoop(port, post, fail);
   const { bytesRead, readMs } = port.storageCounters();
-  const hostFacts = { storage: { kind: opened.model.source.kind, bytesRead, readMs }, heapBytes: port.heapBytes };
+  const hostFacts = {
+    storage: { kind: opened.model.source.kind, bytesRead, readMs },
+    heapBytes: port.heapBytes,
+  };
   post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
 

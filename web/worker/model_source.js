@@ -1,7 +1,7 @@
 // Turns the model inputs of an open command into files that can be mounted.
 //
-// Counterparts: models/model_store.js keeps what has an address, engine_port.js mounts what is opened here. Not a
-// reader of models: of a local file only the header is looked at.
+// Counterparts: models/model_store.js keeps what has an address, engine_port.js mounts what is opened here.
+// Not a reader of models: of a local file only the header is looked at.
 
 import { HeadraceError } from "../errors.js";
 import { openBlob } from "../models/blob_file.js";
@@ -17,12 +17,15 @@ import { openStorage } from "../models/storage.js";
 /** @import { ModelFiles, ModelOrigin, StoreOptions } from "./protocol.js" */
 
 /**
- * A model ready to be mounted. `files` are in the order of loading. A stored one stays locked until this worker
- * ends: a model in use is not deleted, though its files may be closed.
+ * A model ready to be mounted. `files` are in the order of loading. A stored one stays locked until this
+ * worker ends: a model in use is not deleted, though its files may be closed.
  * @typedef {{files: {name: string, file: ReadableFile}[], source: ModelOrigin}} OpenedModel
  */
 
 /** @typedef {(file: string, progress: StoreProgress) => void} Report */
+
+/** @type {ModelOrigin} */
+const IN_PLACE = { kind: "file", modelId: null };
 
 /** Opens the models of one endpoint. */
 export class ModelOpener {
@@ -65,11 +68,13 @@ export class ModelOpener {
   async #open(input, file) {
     switch (input.kind) {
       case "remote":
-        return isLocalAddress(input) ? this.#openFiles(await fetchLocal(input), file) : this.#openRemote(input, file);
+        return isLocalAddress(input)
+          ? this.#openFiles(await fetchLocal(input), file)
+          : this.#openRemote(input, file);
       case "stored":
         return this.#openStored(input.id);
       case "files":
-        return this.#openFiles(input.files, file);
+        return this.#openFiles(input.files, file, input.id);
     }
   }
 
@@ -93,22 +98,23 @@ export class ModelOpener {
   /**
    * @param {{blob: Blob, name: string}[]} files
    * @param {string} file
+   * @param {string} [id] of the model that the page's store has in memory
    * @returns {Promise<OpenedModel>}
    */
-  async #openFiles(files, file) {
-    if (this.#options.kind === "keep") {
+  async #openFiles(files, file, id) {
+    if (this.#options.kind === "keep" && id === undefined) {
       const store = await this.#store("auto");
       // In memory a copy would be of no use to anybody.
       if (store.kind === "opfs") {
-        const { id } = await store.importFiles(files, this.#bringing(file));
-        return mountable(store, await store.open(id));
+        const imported = await store.importFiles(files, this.#bringing(file));
+        return mountable(store, await store.open(imported.id));
       }
     }
     const headers = await Promise.all(files.map(({ blob, name }) => blobHeader(blob, name)));
     for (const [place, { blob, name }] of files.entries()) await requireOneFile(headers[place], blob, name);
     const order = orderOf(files.map(({ name }, place) => ({ name, header: headers[place] })));
     const opened = order.map((place) => ({ name: files[place].name, file: openBlob(files[place].blob) }));
-    return { files: opened, source: { kind: "file", modelId: null } };
+    return { files: opened, source: id === undefined ? IN_PLACE : { kind: "memory", modelId: id } };
   }
 
   /** @param {string} file */
@@ -136,7 +142,10 @@ export class ModelOpener {
  * @returns {OpenedModel}
  */
 function mountable(store, { manifest, files }) {
-  const named = files.map((one, index) => ({ name: shardName(manifest.name, index, files.length), file: one }));
+  const named = files.map((one, index) => ({
+    name: shardName(manifest.name, index, files.length),
+    file: one,
+  }));
   return { files: named, source: { kind: store.kind, modelId: manifest.id } };
 }
 
