@@ -460,6 +460,18 @@ test("within a limit the least recently used one goes, and no other", async () =
   assert.deepEqual((await ids(store)).sort(), [stored[0], stored[2], id].sort());
 });
 
+test("a model does not make room for another one of which it has a part already", async () => {
+  const shards = makeShards(2, { bytes: MIB });
+  const others = makeShards(2, { bytes: MIB, seed: 70 });
+  const server = await serve({ "/a": shards[0], "/b": others[1] });
+  const { store, ids: stored } = await filled({ limitBytes: 5.5 * MIB });
+  const set = await store.importFiles(shards.map((shard, i) => ({ blob: new Blob([shard]), name: `s${i}` })));
+  for (const id of stored) (await store.open(id)).release();
+  const mixed = await store.obtain(await resolveRemote([`${server.base}/a`, `${server.base}/b`]));
+  assert.deepEqual((await ids(store)).sort(), [stored[1], stored[2], set.id, mixed.id].sort());
+  assert.equal((await store.verify(mixed.id)).ok, true);
+});
+
 test("models in use, pinned or forbidden to go stay; then there is no room", async () => {
   const server = await serve({ "/m.gguf": makeGguf({ tensors: [2 * MIB], seed: 9 }) });
   const { store, ids: stored } = await filled({ limitBytes: 3.5 * MIB });

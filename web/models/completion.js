@@ -4,6 +4,7 @@
 // at any later point costs neither bytes nor hashing: record, content renamed, manifest, record and journal
 // removed.
 
+import { HeadraceError } from "../errors.js";
 import { makeManifest, mergeManifests } from "./manifest.js";
 import { readStoredHeader } from "./manifest_index.js";
 import { contentName, manifestName, recordName } from "./names.js";
@@ -78,7 +79,10 @@ export async function complete(storage, index, fetched, { keys, ...about }) {
     const { manifests, sizes } = await index.read();
     for (const { name, sha256, size } of fetched.flatMap(({ files }) => files)) {
       const content = contentName(sha256);
-      if (name === content) continue;
+      if (name === content) {
+        if (sizes.get(content) !== size) throw deletedMeanwhile(about.name);
+        continue;
+      }
       if (sizes.get(content) === size) await storage.remove(name);
       else await storage.rename(name, content);
       sizes.set(content, size);
@@ -91,6 +95,11 @@ export async function complete(storage, index, fetched, { keys, ...about }) {
     for (const key of keys) await discard(storage, key);
     return manifest;
   });
+}
+
+/** @param {string} name */
+function deletedMeanwhile(name) {
+  return new HeadraceError("storage_failed", `a file of ${name} was deleted before the model was complete`);
 }
 
 /**

@@ -29,13 +29,13 @@ import { orderShards, requireSeparate, shardOf } from "./split.js";
  */
 
 /**
- * What the store lends to a download. `makeRoom` deletes other models when it may, or throws storage_full;
- * `full` is that error for a write that the browser has refused.
+ * What the store lends to a download. `makeRoom` deletes other models when it may, but none that has a file
+ * of `keep`, or throws storage_full; `full` is that error for a write that the browser has refused.
  * @typedef {object} FetchContext
  * @property {Storage} storage
  * @property {ManifestIndex} index
  * @property {TransferSettings} settings
- * @property {(name: string, neededBytes: number) => Promise<void>} makeRoom
+ * @property {(name: string, neededBytes: number, keep?: string[]) => Promise<void>} makeRoom
  * @property {(name: string, neededBytes: number) => Promise<HeadraceError>} full
  * @property {(progress: StoreProgress) => void} report
  * @property {AbortSignal} [signal]
@@ -74,7 +74,8 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
 
   const missing = looks.filter(({ fetched }) => !fetched);
   const needed = missing.reduce((sum, { size, have }) => sum + Math.max(0, (size ?? 0) - have), 0);
-  await context.makeRoom(remote.name, needed);
+  const adopted = looks.flatMap(({ fetched }) => fetched?.files.map(({ sha256 }) => sha256) ?? []);
+  await context.makeRoom(remote.name, needed, adopted);
 
   const meter = new ProgressMeter(
     "download",

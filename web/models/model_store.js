@@ -324,7 +324,7 @@ export class ModelStore {
       storage: this.#storage,
       index: this.#index,
       settings: this.#settings,
-      makeRoom: (name, needed) => this.#room.make(name, needed, evict),
+      makeRoom: (name, needed, keep) => this.#room.make(name, needed, { mayEvict: evict, keep }),
       full: (name, needed) => this.#room.full(name, needed),
       report,
       signal,

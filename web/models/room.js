@@ -46,10 +46,11 @@ export class Room {
   /**
    * @param {string} name of what is about to come
    * @param {number} needed bytes
-   * @param {boolean} mayEvict whether models that nobody uses may be deleted
+   * @param {{mayEvict: boolean, keep?: string[]}} options whether models that nobody uses may be deleted, and
+   *   digests of files that must stay
    * @throws {HeadraceError} storage_full, and then nothing was deleted in vain
    */
-  async make(name, needed, mayEvict) {
+  async make(name, needed, { mayEvict, keep = [] }) {
     if (needed <= availableBytes(await this.figures())) return;
     if (mayEvict) await this.#removeAbandoned();
     /** @type {Set<string>} models that somebody began to use meanwhile */
@@ -58,7 +59,9 @@ export class Room {
       const figures = await this.figures();
       const missing = needed - availableBytes(figures);
       if (missing <= 0) return;
-      const candidates = evictable(await this.#models.list(), [...busy]);
+      const models = await this.#models.list();
+      const kept = models.filter(({ files }) => files.some(({ sha256 }) => keep.includes(sha256)));
+      const candidates = evictable(models, [...busy, ...kept.map(({ id }) => id)]);
       const victims = mayEvict ? chooseVictims(candidates, missing) : null;
       if (!victims) throw storageFull(name, needed, figures, candidates);
       const [{ id }] = victims;
