@@ -370,7 +370,9 @@ for (const shards of [1, 3]) {
       const mortal = dying(storage, steps);
       /** Which files had come whole. @type {Set<string>} */
       const whole = new Set();
-      const outcome = await new ModelStore(mortal.storage).obtain(remote).catch((error) => error);
+      const outcome = await new ModelStore(mortal.storage, { settings: { backoffMs: 1 } })
+        .obtain(remote)
+        .catch((error) => error);
       for (const { name } of await storage.list()) {
         const text = /^partial-[0-9a-f]{64}-done\.json$/.test(name) ? await storage.readText(name) : null;
         if (text !== null) whole.add(JSON.parse(text).part.sha256);
