@@ -131,7 +131,7 @@ def test_no_length(
     site: Origin, faults: FaultServer, small_model: Published, settings: dict[str, Any]
 ) -> None:
     """Case D3: the total is unknown, and said to be, not NaN."""
-    served = faults.serve(PATH, small_model.path, head_status=405, **settings)
+    served = faults.serve(PATH, small_model.path, head_status=405, rate=16 * MIB, **settings)
     tab = site.open()
     outcome = download(tab, served.url)
     assert_stored(outcome, small_model)
@@ -140,6 +140,17 @@ def test_no_length(
     assert {one["total"] for one in under_way} == {None}
     assert {one["secondsLeft"] for one in under_way} == {None}
     assert answer(tab, served.url) == "abcabc"
+
+
+def test_a_compressed_download_continues(site: Origin, faults: FaultServer, small_model: Published) -> None:
+    """Cases D1 and D3: what has come is not kept in vain, though it must be fetched again."""
+    served = faults.serve(PATH, small_model.path, gzip=True, rate=8 * MIB)
+    tab = site.open()
+    start(tab, served.url)
+    wait_loaded(tab, small_model.size // 3)
+    tab = site.reopen(tab)
+    served.rate = None
+    assert_stored(download(tab, served.url), small_model)
 
 
 @pytest.mark.parametrize("head_status", [None, 403, 405])

@@ -77,6 +77,7 @@ async function askForHead(file, options) {
   try {
     return await request(file, { ...options, range: [0, HEAD_BYTES] });
   } catch (error) {
+    requireNotAborted(options.signal);
     if (error instanceof Transient) return request(file, options);
     throw error;
   }
