@@ -10,7 +10,7 @@ import email.utils
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ async def probe(client: httpx.AsyncClient, file: RemoteFile) -> Answer | None:
     return _read_head(response) if response.status_code == 200 else None
 
 
-def checked_headers(headers: dict[str, str]) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The headers as they are, or invalid_option: a message of the client would show what they hold."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
