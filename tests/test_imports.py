@@ -27,7 +27,7 @@ ALLOWED_IN_WEB: dict[str, set[str]] = {
     "": {"", "endpoints/"},
     "endpoints/": {"", "endpoints/"},
     "worker/": {"worker/", "models/", "errors.js"},
-    "models/": {"models/", "errors.js"},
+    "models/": {"models/", "errors.js", "vendor/"},
     "playground/": {"index.js"},
 }
 # What may be imported from one of these places alone.
