@@ -31,14 +31,18 @@ T = TypeVar("T")
 # Names to values; the engine refuses by name what is wrong in them.
 Options = Mapping[str, object]
 
+# One file, or the shards of one model.
+ModelPath = str | Path | Sequence[str | Path]
+
 
 class Engine:
     """A model loaded into this process.
 
-    `model` is the path of a GGUF file. `options` are the load options of `describe()`, in snake_case
-    (default: the engine's defaults). `draft_model` is the path of a small model that drafts tokens for
-    this one, `adapters` are LoRA adapters that requests may name. `on_progress` is told the loaded
-    fraction, 0 to 1; an exception raised in it ends the load and reaches the caller.
+    `model` is the path of a GGUF file, or a list of the shards of one model, in any order; of a single shard
+    the others are found beside it by their names. `options` are the load options of `describe()`, in
+    snake_case (default: the engine's defaults). `draft_model` is a small model, given likewise, that drafts
+    tokens for this one, `adapters` are LoRA adapters that requests may name. `on_progress` is told the
+    loaded fraction, 0 to 1; an exception raised in it ends the load and reaches the caller.
 
     In a coroutine: `engine = await Engine.open("model.gguf")`, best as `async with await
     Engine.open(…) as engine`. Elsewhere: `with Engine("model.gguf") as engine`, which blocks until the
@@ -53,16 +57,17 @@ class Engine:
     with the last of its runs; the interpreter's exit ends those that are left. The file is mapped into
     memory and must not be shortened while the engine lives: what is then missing ends the process.
 
-    After loading, `model` holds the model's facts, `options` the load options in force and `load_ms`
-    how long it took.
+    After loading, `model` holds the model's facts, `options` the load options in force, `memory` what is
+    occupied in bytes (`model_bytes` of tensors, `context_bytes` of KV caches, `compute_bytes` of working
+    memory) and `load_ms` how long it took.
     """
 
     def __init__(
         self,
-        model: str | Path,
+        model: ModelPath,
         options: Options | None = None,
         *,
-        draft_model: str | Path | None = None,
+        draft_model: ModelPath | None = None,
         adapters: Sequence[Adapter] | None = None,
         library: Path | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -81,10 +86,10 @@ class Engine:
     @classmethod
     async def open(
         cls,
-        model: str | Path,
+        model: ModelPath,
         options: Options | None = None,
         *,
-        draft_model: str | Path | None = None,
+        draft_model: ModelPath | None = None,
         adapters: Sequence[Adapter] | None = None,
         library: Path | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -195,6 +200,7 @@ class Engine:
     def _start(self, command: bytes, library: Path | None) -> None:
         self.model: Mapping[str, Any] = {}
         self.options: Mapping[str, Any] = {}
+        self.memory: Mapping[str, int] = {}
         self.load_ms = 0.0
         opened = self._library = load_library(library)
         # The thread knows nothing of this object, or it would never be dropped.
@@ -208,6 +214,7 @@ class Engine:
         assert loading.result is not None
         self.model = decode_names(loading.result["model"])
         self.options = decode_names(loading.result["options"])
+        self.memory = decode_names(loading.result["memory"])
         self.load_ms = float(loading.result["loadMs"])
 
     def _run(self, operation: Operation, fields: Mapping[str, object], options: Options | None) -> Run:
@@ -236,14 +243,14 @@ def _in_coroutine() -> bool:
 
 
 def _load_command(
-    model: str | Path,
+    model: ModelPath,
     options: Options | None,
-    draft_model: str | Path | None,
+    draft_model: ModelPath | None,
     adapters: Sequence[Adapter] | None,
 ) -> bytes:
-    command: dict[str, object] = {"model": _path_text(model), "options": _wire_options(options)}
+    command: dict[str, object] = {"model": _wire_model(model), "options": _wire_options(options)}
     if draft_model is not None:
-        command["draftModel"] = _path_text(draft_model)
+        command["draftModel"] = _wire_model(draft_model)
     if adapters is not None:
         command["adapters"] = [_wire_adapter(adapter) for adapter in adapters]
     return _encode(command)
@@ -282,6 +289,12 @@ def _wire_options(options: Options | None) -> dict[str, object]:
     return encode_names(options)
 
 
+def _wire_model(model: ModelPath) -> str | list[str]:
+    if isinstance(model, str | Path):
+        return _path_text(model)
+    return [_path_text(path) for path in _list("model", "paths", model)]
+
+
 def _wire_adapter(adapter: Adapter) -> dict[str, object]:
     if not isinstance(adapter, Mapping) or "path" not in adapter:
         raise HeadraceError("invalid_request", "an adapter is a mapping with a name and a path")
@@ -298,7 +311,7 @@ def _list(name: str, of: str, value: Iterable[object]) -> list[object]:
     return list(value)
 
 
-def _path_text(model: str | Path) -> str:
+def _path_text(model: object) -> str:
     """A model's path as the engine reads it; the C side would take another file for one with a NUL."""
     path = str(model)
     if "\0" in path:

@@ -16,11 +16,11 @@ VERSION = 3
 ALIGNMENT = 32
 
 # Metadata value types of the format, by number.
-UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+UINT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 2, 4, 5, 6, 7, 8, 9
 SCALARS = {
     0: "B",
     1: "b",
-    2: "H",
+    UINT16: "H",
     3: "h",
     UINT32: "I",
     INT32: "i",
@@ -191,6 +191,28 @@ def far_apart(path: Path, alignment: int) -> Path:
     gguf.tensors.sort(key=lambda tensor: tensor.name in ("token_embd.weight", "output.weight"))
     gguf.metadata["general.alignment"] = Value(UINT32, alignment)
     return gguf.write(path, alignment=alignment)
+
+
+def split(gguf: Gguf, count: int) -> list[Gguf]:
+    """The model as shards with about as many tensors each; the first one has the metadata."""
+    tensors = gguf.tensors
+    shards = []
+    for index in range(count):
+        shard = Gguf(dict(gguf.metadata) if index == 0 else {})
+        shard.metadata["split.no"] = Value(UINT16, index)
+        shard.metadata["split.count"] = Value(UINT16, count)
+        shard.metadata["split.tensors.count"] = Value(INT32, len(tensors))
+        shard.tensors = tensors[len(tensors) * index // count : len(tensors) * (index + 1) // count]
+        shards.append(shard)
+    return shards
+
+
+def write_shards(gguf: Gguf, count: int, folder: Path, name: str = "model") -> list[Path]:
+    """Writes the model as shards under the names that tell each other's; returns them in order."""
+    return [
+        shard.write(folder / f"{name}-{index:05}-of-{count:05}.gguf")
+        for index, shard in enumerate(split(gguf, count), 1)
+    ]
 
 
 def embedder() -> Gguf:

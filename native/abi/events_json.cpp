@@ -103,6 +103,10 @@ struct Writer {
                 {"model", model_json(event.model)},
                 {"operations", event.operations},
                 {"options", write_options(event.options)},
+                {"memory",
+                 {{"modelBytes", event.memory.model},
+                  {"contextBytes", event.memory.context},
+                  {"computeBytes", event.memory.compute}}},
                 {"backend", BACKEND},
                 {"artifact", artifact_name()},
                 {"loadMs", rounded(event.load_ms)}};

@@ -134,6 +134,25 @@ void read_detokenize(const json & command, SubmitCommand & submit) {
     }
 }
 
+// A path, or a list of them.
+std::vector<std::string> read_paths(const json & command, const char * name) {
+    const auto found = command.find(name);
+    if (found == command.end() || !found->is_array()) {
+        return {read_string(command, name)};
+    }
+    std::vector<std::string> paths;
+    for (const json & path : *found) {
+        if (!path.is_string()) {
+            malformed(std::string(name) + " must hold paths");
+        }
+        paths.push_back(path.get<std::string>());
+    }
+    if (paths.empty()) {
+        malformed(std::string(name) + " must hold a path at least");
+    }
+    return paths;
+}
+
 std::vector<AdapterFile> read_adapters(const json & given) {
     if (!given.is_null() && !given.is_array()) {
         malformed("adapters must be a list");
@@ -159,10 +178,10 @@ LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
     allow_only("the command", command, {"model", "adapters", "draftModel", "options"});
     LoadCommand load;
-    load.files.model    = read_string(command, "model");
+    load.files.model    = read_paths(command, "model");
     load.files.adapters = read_adapters(command.value("adapters", json()));
     if (command.contains("draftModel")) {
-        load.files.draft_model = read_string(command, "draftModel");
+        load.files.draft_model = read_paths(command, "draftModel");
     }
     load.options = read_load_options(command.value("options", json()));
     return load;

@@ -5,6 +5,7 @@
 // time, never correctness.
 #pragma once
 
+#include "engine/memory_use.h"
 #include "engine/request.h"
 
 #include <span>
@@ -26,6 +27,9 @@ class Drafter {
     // Writes up to at_most guesses of what follows the slot's tokens into `guesses`, which is empty. False when
     // it has used the time to catch up with the tokens instead: that is not the price of guessing.
     virtual bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) = 0;
+
+    // What it holds of models and contexts of its own.
+    virtual MemoryUse memory() const { return {}; }
 };
 
 } // namespace headrace

@@ -54,8 +54,8 @@ static LoadOptions resolve(LoadOptions options, const Host & host, const ModelIn
 }
 
 // Of everything that decides what a state means. Only states that outlive the engine need it.
-static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOptions & options,
-                                        const LoadProgress & progress) {
+static std::string snapshot_fingerprint(const Model & model, const std::vector<AdapterFile> & adapters,
+                                        const LoadOptions & options, const LoadProgress & progress) {
     if (options.prefix_cache_folder.empty()) {
         return "";
     }
@@ -63,8 +63,8 @@ static std::string snapshot_fingerprint(const ModelFiles & files, const LoadOpti
     // A state tells the number of KV buffers, and fits only where there are as many.
     const int64_t            buffers = options.unified_cache ? 1 : options.slots;
     std::vector<std::string> parts   = {ggml_version(), options.sliding_cache ? "sliding" : "whole",
-                                        std::to_string(buffers), fingerprint_file(files.model, go_on)};
-    for (const AdapterFile & file : files.adapters) {
+                                        std::to_string(buffers), fingerprint_files(model.files(), go_on)};
+    for (const AdapterFile & file : adapters) {
         parts.push_back(fingerprint_file(file.path, go_on));
     }
     return combine_fingerprints(parts);
@@ -139,7 +139,7 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     }
     drafter_ = make_drafter(files, options, host_, *model_, *threads_);
     store_   = std::make_unique<PrefixStore>(
-        prefix_store_settings(options, *decoder_, snapshot_fingerprint(files, options, progress)), now_ms);
+        prefix_store_settings(options, *decoder_, snapshot_fingerprint(*model_, files.adapters, options, progress)), now_ms);
 }
 
 int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {
@@ -162,7 +162,7 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
             std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
                                         now_ms, scheduler_options(options));
     }
-    events_.push_back(ReadyEvent{model_->info(), operations(), options, now_ms() - before});
+    events_.push_back(ReadyEvent{model_->info(), operations(), options, memory(), now_ms() - before});
     return options.threads;
 }
 
@@ -174,6 +174,14 @@ std::vector<std::string> Engine::operations() const {
         return {"query", "embed"};
     }
     return {"query", "chat", "embed"};
+}
+
+MemoryUse Engine::memory() const {
+    MemoryUse use = decoder_ ? decoder_->memory() : llama_embedder_->memory();
+    if (drafter_) {
+        use += drafter_->memory();
+    }
+    return use;
 }
 
 void Engine::submit(Submission submission) {

@@ -26,9 +26,9 @@ struct Host {
 
 // What an engine is made of.
 struct ModelFiles {
-    std::string              model;
+    std::vector<std::string> model; // one file, or the shards of one model
     std::vector<AdapterFile> adapters;
-    std::string              draft_model; // for speculative decoding; may be empty
+    std::vector<std::string> draft_model; // likewise, for speculative decoding; may be empty
 };
 
 class Engine {
@@ -76,6 +76,7 @@ class Engine {
   private:
     void open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
     std::vector<std::string> operations() const;
+    MemoryUse                memory() const;
     size_t                   unfinished() const;
 
     Host                   host_;

@@ -6,6 +6,7 @@
 
 #include "engine/error.h"
 #include "engine/logprobs.h"
+#include "engine/memory_use.h"
 #include "engine/metrics.h"
 #include "engine/op_watch.h"
 #include "engine/request.h"
@@ -30,6 +31,7 @@ struct ReadyEvent {
     // What the model can be asked for, by the names of the wire: "query", "chat", "embed".
     std::vector<std::string> operations;
     LoadOptions              options; // with the values in force
+    MemoryUse                memory;  // of the model and the draft model, with their contexts
     double                   load_ms = 0;
 };
 

@@ -42,6 +42,14 @@ std::string fingerprint_file(const std::string & path, const FingerprintProgress
     return hex(hash.digest());
 }
 
+std::string fingerprint_files(std::span<const std::string> paths, const FingerprintProgress & progress) {
+    std::vector<std::string> parts;
+    for (const std::string & path : paths) {
+        parts.push_back(fingerprint_file(path, progress));
+    }
+    return parts.size() == 1 ? parts.front() : combine_fingerprints(parts);
+}
+
 std::string combine_fingerprints(std::span<const std::string> parts) {
     ContentHash hash;
     for (const std::string & part : parts) {

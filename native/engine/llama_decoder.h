@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/decoder.h"
+#include "engine/memory_use.h"
 #include "engine/model.h"
 #include "engine/options.h"
 
@@ -29,6 +30,8 @@ class LlamaDecoder : public Decoder {
 
     // Whether the context keeps what it has computed. An encoder's does not: it cannot generate.
     bool has_memory() const { return llama_get_memory(context_.get()) != nullptr; }
+
+    MemoryUse memory() const { return memory_use(context_.get()); }
 
     void                   decode(const BatchPlan & plan) override;
     std::span<const float> logits(size_t contribution) override;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/embedding.h"
+#include "engine/memory_use.h"
 #include "engine/model.h"
 #include "engine/options.h"
 
@@ -25,6 +26,9 @@ class LlamaEmbedder : public TokenEmbedder {
 
     // Makes the context now. Throws Error (out_of_memory, model_invalid).
     void prepare() { make_room(1); }
+
+    // Once there is a context.
+    MemoryUse memory() const { return memory_use(context_.get()); }
 
     void                   run(const EmbedPass & pass) override;
     std::span<const float> vector(size_t entry) override;

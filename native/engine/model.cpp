@@ -14,7 +14,8 @@
 
 namespace headrace {
 
-static llama_model_ptr load(const std::string & path, bool memory_map, const LoadProgress & progress) {
+static llama_model_ptr load(const std::vector<std::string> & paths, bool memory_map,
+                            const LoadProgress & progress) {
     struct Watch {
         const LoadProgress & progress;
         bool                 cancelled = false;
@@ -31,8 +32,12 @@ static llama_model_ptr load(const std::string & path, bool memory_map, const Loa
     };
     params.progress_callback_user_data = &watch;
 
+    std::vector<const char *> names;
+    for (const std::string & path : paths) {
+        names.push_back(path.c_str());
+    }
     LogCapture      log;
-    llama_model_ptr model(llama_model_load_from_file(path.c_str(), params));
+    llama_model_ptr model(llama_model_load_from_splits(names.data(), names.size(), params));
     if (watch.cancelled) {
         throw Error(ErrorCode::cancelled, "loading was cancelled");
     }
@@ -65,12 +70,13 @@ static void check_heads(const llama_model * model) {
     }
 }
 
-Model::Model(const std::string & path, bool memory_map, const LoadProgress & progress) {
+Model::Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress) {
     static std::once_flag initialised;
     std::call_once(initialised, llama_backend_init);
     // ggml wants tensors at multiples of 32 bytes; a file that is mapped has them where it has them.
-    const bool aligned = check_model_file(path) % 32 == 0;
-    model_             = load(path, memory_map && aligned, progress);
+    CheckedModel checked = check_model_files(paths);
+    files_               = std::move(checked.paths);
+    model_               = load(files_, memory_map && checked.alignment % 32 == 0, progress);
     vocabulary_        = llama_model_get_vocab(model_.get());
     const bool decoder = llama_model_has_decoder(model_.get());
     const bool encoder = llama_model_has_encoder(model_.get());

@@ -23,9 +23,9 @@ using LoadProgress = std::function<bool(double)>;
 
 class Model : public Vocabulary {
   public:
-    // Blocks until the weights are in memory. memory_map: whether the host can map files.
-    // Throws Error (model_*, out_of_memory, cancelled).
-    Model(const std::string & path, bool memory_map, const LoadProgress & progress);
+    // Blocks until the weights are in memory. paths: see check_model_files. memory_map: whether the host can
+    // map files. Throws Error (model_*, invalid_request, out_of_memory, cancelled).
+    Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress);
 
     size_t      size() const override;
     std::string piece(Token token) const override;
@@ -61,12 +61,16 @@ class Model : public Vocabulary {
 
     ModelInfo info() const;
 
+    // All files it was loaded from, in the order of loading.
+    const std::vector<std::string> & files() const { return files_; }
+
     llama_model * get() const { return model_.get(); }
 
   private:
     // The value under a key of the model's architecture, as text; empty if the file has none.
     std::string own_metadata(const std::string & name) const;
 
+    std::vector<std::string>            files_;
     llama_model_ptr                     model_;
     const llama_vocab *                 vocabulary_ = nullptr;
     std::vector<llama_adapter_lora_ptr> adapters_;

@@ -23,6 +23,8 @@ class ModelDrafter : public Drafter {
     void append(size_t slot, Token token) override;
     bool draft(size_t slot, size_t at_most, std::vector<Token> & guesses) override;
 
+    MemoryUse memory() const override { return decoder_.memory(); }
+
   private:
     struct Sequence {
         std::vector<Token> tokens; // of the slot

@@ -5,11 +5,18 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace headrace {
 
-// Returns the alignment of the tensors' data in bytes.
-// Throws Error (model_not_found, model_invalid, model_truncated) unless the file looks loadable.
-size_t check_model_file(const std::string & path);
+// A model's files in the order of loading.
+struct CheckedModel {
+    std::vector<std::string> paths;
+    size_t                   alignment = 0; // of the tensors' data in bytes, the least of all files
+};
+
+// paths: one file, or the shards of one model in any order. Of a single shard the others are found by its name.
+// Throws Error (model_not_found, model_invalid, model_truncated, invalid_request) unless they look loadable.
+CheckedModel check_model_files(const std::vector<std::string> & paths);
 
 } // namespace headrace

@@ -87,3 +87,15 @@ TEST_CASE("fingerprint: a file that is not there or cannot be read is an error, 
     CHECK(shares.back() == 1);
     CHECK_THROWS_AS(fingerprint_file((folder.path / "file").string(), [](double) { return false; }), Error);
 }
+
+TEST_CASE("fingerprint: every shard of a model counts, and their order") {
+    const TemporaryFolder          folder;
+    const std::vector<std::string> paths{(folder.path / "1").string(), (folder.path / "2").string()};
+    write_bytes(paths[0], {1, 2, 3});
+    write_bytes(paths[1], {4, 5, 6});
+    const std::string first = fingerprint_files(paths);
+    CHECK(fingerprint_files({{paths[1], paths[0]}}) != first);
+    CHECK(fingerprint_files({{paths[0]}}) == fingerprint_file(paths[0]));
+    write_bytes(paths[1], {4, 5, 7});
+    CHECK(fingerprint_files(paths) != first);
+}

@@ -12,7 +12,7 @@ using namespace headrace;
 namespace {
 
 std::vector<AuditedOp> audit_tiny_model() {
-    const Model model(std::string(HR_TEST_DATA) + "/moe-trained-q4_k_m.gguf", true, nullptr);
+    const Model model({std::string(HR_TEST_DATA) + "/moe-trained-q4_k_m.gguf"}, true, nullptr);
     return audit_ops(model);
 }
 

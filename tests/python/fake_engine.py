@@ -57,7 +57,7 @@ class FakeEngine:
                 error = {"code": "cancelled", "message": "the load was cancelled", "detail": {}}
                 self._events.append({"type": "engine_failed", "error": error})
                 return
-        self._events.append({"type": "ready", "model": {}, "options": {}, "loadMs": 1.0})
+        self._events.append({"type": "ready", "model": {}, "options": {}, "memory": {}, "loadMs": 1.0})
 
     def submit(self, command: bytes) -> None:
         self.threads.add(threading.get_ident())

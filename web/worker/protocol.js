@@ -88,9 +88,27 @@
  */
 
 /**
+ * Bytes: of the tensors, of KV caches or recurrent states, and of what forward passes compute in; a draft
+ * model's included.
+ * @typedef {{modelBytes: number, contextBytes: number, computeBytes: number}} MemoryUse
+ */
+
+/**
+ * What loading read of the models' files, and the time that it took; headers are read twice.
+ * @typedef {{bytesRead: number, reads: number, readMs: number}} StorageCounters
+ */
+
+/**
  * `operations` are those of query, chat and embed that the model is made for.
  * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
- *   backend: string, artifact: string, loadMs: number}} ReadyEvent
+ *   memory: MemoryUse, backend: string, artifact: string, loadMs: number}} EngineReady
+ */
+
+/**
+ * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
+ * engine's memory, which never shrinks, so that it is the peak of loading.
+ * @typedef {EngineReady & {storage: {kind: "opfs" | "memory", bytesRead: number, readMs: number},
+ *   heapBytes: number}} ReadyEvent
  */
 
 /**
