@@ -75,6 +75,11 @@ class FaultServer:
                 raise TimeoutError(f"not within {seconds} seconds; the log: {self.log[-8:]}")
             time.sleep(0.005)
 
+    def settle(self) -> list[Exchange]:
+        """The log, when no request goes on any more; raises TimeoutError."""
+        self.wait_until(lambda: all(exchange.outcome != "open" for exchange in list(self.log)))
+        return self.log
+
     async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
         # uvicorn gives the application no transport, but the object that is behind `receive` has it.
         cycle = cast(Any, receive).__self__
@@ -225,7 +230,7 @@ class _Response:
         while start < end:
             step = WRITE_BYTES
             if served.rate is not None:
-                step = min(step, max(served.rate // PACES_PER_SECOND, 1))
+                step = min(PACED_BUFFER_BYTES, max(served.rate // PACES_PER_SECOND, 1))
                 await asyncio.sleep(max((start - first) / served.rate - (time.monotonic() - began), 0))
             data = content.read(start, min(step, end - start))
             start += len(data)

@@ -6,6 +6,7 @@ import http.client
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,33 +25,47 @@ class Reply:
         self, url: str, headers: Mapping[str, str] | None = None, method: str = "GET", seconds: float = 5
     ) -> None:
         parts = urlsplit(url)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
         self.fault: Exception | None = None
         self.body = b""
-        try:
-            connection.request(method, parts.path, headers=dict(headers or {}))
-            response = connection.getresponse()
-            self.status = response.status
-            self.headers = {name.lower(): value for name, value in response.getheaders()}
-            while chunk := response.read1(65536):
-                self.body += chunk
-            if response.length:
-                self.fault = http.client.IncompleteRead(b"", response.length)
-        except (http.client.HTTPException, OSError) as error:
-            self.fault = error
-        finally:
-            connection.close()
+        with closing(http.client.HTTPConnection(parts.netloc, timeout=seconds)) as connection:
+            try:
+                connection.request(method, parts.path, headers=dict(headers or {}))
+                # The response keeps the socket open beside the connection.
+                with connection.getresponse() as response:
+                    self.read(response)
+            except (http.client.HTTPException, OSError) as error:
+                self.fault = error
+
+    def read(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        while chunk := response.read1(65536):
+            self.body += chunk
+        if response.length:
+            self.fault = http.client.IncompleteRead(b"", response.length)
 
 
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[FaultServer]:
     with fault_server() as server:
         yield server
 
 
+@pytest.fixture
+def server(running: FaultServer) -> FaultServer:
+    """One for all tests, because starting one takes longer than a test; its log is that of the test."""
+    running.log.clear()
+    return running
+
+
+def ask(client: socket.socket, url: str) -> None:
+    parts = urlsplit(url)
+    client.connect((parts.hostname, parts.port))
+    client.sendall(f"GET {parts.path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+
+
 def only(server: FaultServer) -> Exchange:
-    (exchange,) = server.log
-    server.wait_until(lambda: exchange.outcome != "open")
+    (exchange,) = server.settle()
     return exchange
 
 
@@ -117,7 +132,7 @@ def test_cut_after_so_many_bytes_and_then_no_more(server: FaultServer, framing: 
         assert reply.body == DATA[:100_000]
         assert reply.fault is not None
     assert Reply(served.url).body == DATA
-    assert [(exchange.sent, exchange.outcome) for exchange in server.log] == [
+    assert [(exchange.sent, exchange.outcome) for exchange in server.settle()] == [
         (100_000, "cut"),
         (100_000, "cut"),
         (len(DATA), "complete"),
@@ -148,15 +163,12 @@ def test_a_stall_ends_with_the_client(server: FaultServer) -> None:
 
 
 def test_the_end_of_the_server_ends_a_stall() -> None:
-    with fault_server() as server:
+    with socket.socket() as client, fault_server() as server:
         served = server.serve("/a", DATA, faults=[Break(after=1000, how="stall")])
-        parts = urlsplit(served.url)
-        client = socket.create_connection((parts.hostname, parts.port), timeout=5)
-        client.sendall(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+        ask(client, served.url)
         server.wait_until(lambda: server.bytes_sent() == 1000)
         began = time.monotonic()
     assert time.monotonic() - began < 1.5
-    client.close()
     assert only(server).outcome == "left"
 
 
@@ -232,15 +244,12 @@ def test_the_pace(server: FaultServer) -> None:
 def test_what_is_sent_is_about_what_is_received(server: FaultServer) -> None:
     """A client that stops reading is not said to have been sent the whole file."""
     served = server.serve("/a", DATA * 32, rate=10**9)
-    parts = urlsplit(served.url)
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-    client.connect((parts.hostname, parts.port))
-    client.sendall(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-    server.wait_until(lambda: server.bytes_sent() > 0)
-    time.sleep(0.3)
-    assert server.bytes_sent() < 1_000_000
-    client.close()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        ask(client, served.url)
+        server.wait_until(lambda: server.bytes_sent() > 0)
+        time.sleep(0.3)
+        assert server.bytes_sent() < 1_000_000
     assert only(server).outcome == "left"
 
 
