@@ -157,7 +157,7 @@ def _chosen(options: Sequence[tuple[str, object]], **shortcuts: object) -> dict[
 @contextmanager
 def _open(parsed: argparse.Namespace, slots: int | None = None) -> Iterator[Engine]:
     options = _chosen(parsed.load_option, threads=parsed.threads, slots=slots)
-    with model_files(parsed) as paths, Engine(paths[0], options) as engine:
+    with model_files(parsed) as paths, Engine(paths if len(paths) > 1 else paths[0], options) as engine:
         yield engine
 
 

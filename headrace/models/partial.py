@@ -120,6 +120,7 @@ class Partial:
         self._read_header(size)
         if self.header is None:
             return
+        self._require_whole(self.header, size)
         head = self._head_file()
         start = self.header.data_start
         self.pieces = tuple(
@@ -142,8 +143,11 @@ class Partial:
 
     def check_header(self) -> None:
         """Once the beginning is there: refuses what cannot be a whole model, before the rest is fetched."""
-        if self.header is None and self.size is not None and self.is_planned:
-            self._read_header(self.size)
+        if self.size is None or not self.is_planned:
+            return
+        self._read_header(self.size)
+        if self.header is not None:
+            self._require_whole(self.header, self.size)
 
     def write(self, data: bytes, at: int) -> int:
         """Writes published bytes; returns how many of them are new."""
@@ -234,18 +238,15 @@ class Partial:
             if self.header is None:
                 self._header_bytes_to_try = min(2 * wanted, size)
                 wanted = self._header_bytes_to_try
-        if self.header is None:
-            return
-        if self.header.data_end > size:
-            self._refuse_truncated(self.header.data_end, size)
-        require_separate(self.header, size, self.journal.name)
 
-    def _refuse_truncated(self, expected: int, size: int) -> None:
-        raise HeadraceError(
-            "model_truncated",
-            f"{self.journal.name} ends before its tensors do: it has {size} bytes",
-            {"name": self.journal.name, "expectedBytes": expected, "actualBytes": size},
-        )
+    def _require_whole(self, header: GgufHeader, size: int) -> None:
+        if header.data_end > size:
+            raise HeadraceError(
+                "model_truncated",
+                f"{self.journal.name} ends before its tensors do: it has {size} bytes",
+                {"name": self.journal.name, "expectedBytes": header.data_end, "actualBytes": size},
+            )
+        require_separate(header, size, self.journal.name)
 
     def _begin_hashes(self) -> None:
         self._piece_hashes = [hashlib.sha256(piece.header or b"") for piece in self.pieces]
