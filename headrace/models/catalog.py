@@ -204,7 +204,7 @@ class Catalog:
         orphans = [file for file in self.content() if file.sha256 not in known]
         found: list[Manifest] = []
         unknown: list[str] = []
-        sets: dict[tuple[int, str | None], list[tuple[HashedFile, GgufHeader]]] = {}
+        sets: dict[tuple[int, object], list[tuple[HashedFile, GgufHeader]]] = {}
         for file in orphans:
             header = self._read_header(file)
             if header is None or header.data_end > file.size:
@@ -214,8 +214,9 @@ class Catalog:
             if shard is None:
                 found.append(self._manifest_of([file], header))
             else:
-                name = metadata_text(header.metadata, "general.name")
-                sets.setdefault((shard.total, name), []).append((file, header))
+                # The first shard alone has the name of its model.
+                tensors = header.metadata.get("split.tensors.count")
+                sets.setdefault((shard.total, tensors), []).append((file, header))
         for shards in sets.values():
             try:
                 order = order_shards([NamedHeader(file.stored_name, header) for file, header in shards])
