@@ -145,6 +145,8 @@ class Catalog:
                 architecture=metadata_text(header.metadata, "general.architecture") if header else None,
             )
             if origin is not None:
+                # A name from a header gives way to that of a file.
+                manifest = replace(manifest, name=manifest.name if manifest.sources else name)
                 manifest = manifest.with_source(origin)
                 self._forget_source(origin.key, id)
             manifest = replace(

@@ -5,9 +5,7 @@ room for new ones: `on_start` asks the store.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
@@ -16,47 +14,19 @@ from headrace.errors import HeadraceError
 from headrace.models.folder import Folder
 from headrace.models.gguf import SNIFF_BYTES, GgufHeader, require_gguf
 from headrace.models.journal import Range
-from headrace.models.partial import FetchedFile, Partial, SplitSizes
+from headrace.models.partial import FetchedFile, Partial
+from headrace.models.published import Changed, PublishedFile
+from headrace.models.retries import DownloadLimits, GivenUp, Retries, Transient
 from headrace.models.sources import RemoteFile
-from headrace.models.transport import FINAL_STATUS, Answer, request
+from headrace.models.transport import Answer, request
 
 T = TypeVar("T")
 
 HEAD_BYTES = 1 << 20
 _HASH_BYTES = 4 << 20
-_MOST_RETRY_AFTER_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class DownloadLimits:
-    """How downloads behave. Sizes in bytes, times in seconds; the defaults are for real life."""
-
-    connections: int = 4
-    gap_bytes: int = 16 << 20
-    journal_bytes: int = 512 << 10
-    stall_seconds: float = 30.0
-    backoff_seconds: float = 0.25
-    most_backoff_seconds: float = 8.0
-    most_failures: int = 8
-    sizes: SplitSizes = field(default_factory=SplitSizes)
-
-
 _NOTHING_KEPT = frozenset(
     {"hash_mismatch", "invalid_request", "model_invalid", "model_truncated", "storage_full"}
 )
-
-
-class _Transient(Exception):
-    """Worth another try. Its message completes "…, because "."""
-
-    def __init__(self, reason: str, status: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.retry_after = retry_after
-
-
-class _Changed(Exception):
-    """The file is another one than the one that has come so far."""
 
 
 class Download:
@@ -81,8 +51,7 @@ class Download:
         self._limits = limits
         self._on_bytes = on_bytes
         self._on_start = on_start
-        self.etag: str | None = None
-        self.expected_sha256 = file.sha256
+        self._begin()
 
     async def run(self) -> FetchedFile:
         """Fetches what is missing. Raises HeadraceError.
@@ -90,23 +59,37 @@ class Download:
         download_failed: gone, forbidden, or broken too often; what has come is kept. hash_mismatch,
         model_invalid, model_truncated, storage_full: nothing is kept.
         """
-        for _ in range(2):
-            self._begin()
+        try:
             try:
                 return await self._fetch_all()
-            except _Changed:
+            except Changed:
                 self._partial.discard()
-            except HeadraceError as error:
-                if error.code in _NOTHING_KEPT:
-                    self._partial.discard()
-                raise
-            finally:
-                self._partial.close()
-        raise self._failure("it changes while it is being downloaded")
+                self._begin()
+                return await self._fetch_all()
+        except Changed:
+            self._partial.discard()
+            raise self._told.failure("it changes while it is being downloaded") from None
+        except GivenUp as error:
+            raise self._told.failure(str(error), error.status) from error
+        except HeadraceError as error:
+            if error.code in _NOTHING_KEPT:
+                self._partial.discard()
+            raise
+        finally:
+            self._partial.close()
 
     @property
     def size(self) -> int | None:
         return self._partial.size
+
+    @property
+    def etag(self) -> str | None:
+        return self._told.etag
+
+    @property
+    def expected_sha256(self) -> str | None:
+        """As the caller wants it, or a header tells it."""
+        return self._told.expected_sha256
 
     @property
     def missing_bytes(self) -> int:
@@ -125,7 +108,7 @@ class Download:
     async def read_remote(self, start: int, end: int) -> bytes | None:
         """Published bytes that are not kept; None when the server does not give just these."""
         try:
-            async with request(self._client, self.file, (start, end), self._validator()) as answer:
+            async with request(self._client, self.file, (start, end), self._told.validator) as answer:
                 if answer.status != 206 or answer.encoded or answer.start != start:
                     return None
                 data = b""
@@ -140,17 +123,13 @@ class Download:
     def _begin(self) -> None:
         file = self.file
         self._partial = Partial(self._folder, file.key, file.display, file.name, self._limits.sizes)
-        self._claimed: list[Range] = []
-        self._ranged = True
-        self._whole_body: object | None = None
-        self._known = self._partial.ranges.total > 0
-        self._sniffed = self._known
-        self.etag = self._partial.journal.etag
+        self._told = PublishedFile(file, self._partial)
+        self._retries = Retries(self._limits)
+        self._sniffed = self._told.is_known
         self._started = False
-        self._arrived = 0
+        self._claimed: list[Range] = []
+        self._whole_body: Answer | None = None
         self._unflushed = 0
-        self._failures = 0
-        self._retry_turn = asyncio.Lock()
         self._more_to_hash = asyncio.Event()
         self._more_to_flush = asyncio.Event()
         if self._partial.is_complete:
@@ -163,12 +142,12 @@ class Download:
         finally:
             if self._unflushed:
                 self._partial.flush(self._partial.ranges.copy())
-        self._require_hash(fetched.part.sha256)
+        self._told.require_hash(fetched.part.sha256)
         return fetched
 
     async def _fetch_what_is_missing(self) -> None:
         # One connection until it is known what the file is and where its bytes go.
-        while not (self._known and self._partial.is_planned and self._partial.ranges.total):
+        while not (self._told.is_known and self._partial.is_planned and self._partial.ranges.total):
             await self._try(self._next_head_gap())
         self._partial.check_header()
         await self._start()
@@ -197,7 +176,7 @@ class Download:
     def _claim(self) -> Range | None:
         """The next bytes that nobody fetches yet."""
         size = self._partial.size
-        if size is None or not self._ranged:
+        if size is None or not self._told.ranged:
             start = self._partial.ranges.frontier
             return None if self._claimed else (start, size or -1)
         busy = self._partial.ranges.copy()
@@ -211,56 +190,40 @@ class Download:
 
     async def _try(self, gap: Range) -> None:
         """One request for these bytes (to -1: to the end); what has not come then is asked for again."""
-        arrived = self._arrived
+        arrived = self._retries.arrived
         try:
             await self._request(gap[0], None if gap[1] < 0 else gap[1])
-            if self._arrived > arrived or self._partial.is_complete or self._whole_body is not None:
+            came = self._retries.arrived > arrived
+            if came or self._partial.is_complete or self._whole_body is not None:
                 return
-            reason = _Transient("the server sends nothing")
-        except _Transient as error:
+            reason = Transient("the server sends nothing")
+        except Transient as error:
             reason = error
         except httpx.TimeoutException:
-            reason = _Transient("no byte comes any more")
+            reason = Transient("no byte comes any more")
         except (httpx.TransportError, httpx.DecodingError) as error:
-            reason = _Transient(str(error) or type(error).__name__)
+            reason = Transient(str(error) or type(error).__name__)
         except httpx.TooManyRedirects:
-            raise self._failure("its server redirects in a circle") from None
+            raise self._told.failure("its server redirects in a circle") from None
         except (httpx.InvalidURL, UnicodeError):
-            raise self._failure("its server redirects to what is no address") from None
-        await self._back_off(reason, self._arrived)
-
-    async def _back_off(self, reason: _Transient, arrived: int) -> None:
-        # One after another: if the server has recovered, the first to try again finds out for all.
-        async with self._retry_turn:
-            if self._arrived > arrived:
-                return
-            self._failures += 1
-            if self._failures >= self._limits.most_failures:
-                raise self._failure(str(reason), reason.status)
-            limits = self._limits
-            delay = min(limits.backoff_seconds * 2 ** (self._failures - 1), limits.most_backoff_seconds)
-            delay *= random.uniform(0.5, 1)
-            if reason.retry_after is not None:
-                if reason.retry_after > _MOST_RETRY_AFTER_SECONDS:
-                    raise self._failure(f"{reason}, and wants no request for long", reason.status)
-                delay = max(delay, reason.retry_after)
-            await asyncio.sleep(delay)
+            raise self._told.failure("its server redirects to what is no address") from None
+        await self._retries.wait(reason)
 
     async def _request(self, start: int, end: int | None) -> None:
-        byte_range = (start, end) if self._ranged else None
-        async with request(self._client, self.file, byte_range, self._validator()) as answer:
+        byte_range = (start, end) if self._told.ranged else None
+        async with request(self._client, self.file, byte_range, self._told.validator) as answer:
             if answer.status == 416:
-                if self._known and self._partial.size is None and answer.total == start:
+                if self._told.is_known and self._partial.size is None and answer.total == start:
                     self._end(start)
                     return
                 # Whether the file has changed or the server cannot count: the whole file tells.
-                self._ranged = False
-                raise _Transient("the server refuses the range", 416)
-            self._refuse_status(answer)
+                self._told.ranged = False
+                raise Transient("the server refuses the range", 416)
+            self._told.refuse_status(answer)
             if answer.status == 206 and (answer.encoded or answer.start != start):
-                self._ranged = False
-                raise _Transient("the server sends another range", 206)
-            self._compare(answer)
+                self._told.ranged = False
+                raise Transient("the server sends another range", 206)
+            self._told.learn(answer)
             if answer.status == 206:
                 await self._copy(answer, start, end)
             elif self._whole_body is None:
@@ -273,51 +236,6 @@ class Download:
                     await self._copy(answer, 0, None)
                 finally:
                     self._whole_body = None
-
-    def _refuse_status(self, answer: Answer) -> None:
-        status = answer.status
-        if status in FINAL_STATUS or status not in (200, 206):
-            reason = _STATUS_REASONS.get(status, f"its server answers with status {status}")
-            if status in FINAL_STATUS:
-                raise self._failure(reason, status)
-            raise _Transient(reason, status, answer.retry_after)
-
-    def _compare(self, answer: Answer) -> None:
-        """Takes what a response tells of the file; raises _Changed when it was told otherwise before."""
-        journal = self._partial.journal
-        self._take_hash(answer.sha256)
-        if not self._known:
-            journal.etag, journal.last_modified = answer.etag, answer.last_modified
-            self.etag = answer.etag
-            self._known = True
-            self._ranged = not answer.encoded
-            self._partial.set_size(answer.total)
-            return
-        if answer.encoded:
-            self._ranged = False
-            return
-        if journal.size is not None and answer.total is not None and journal.size != answer.total:
-            raise _Changed
-        if journal.etag is not None and answer.etag is not None:
-            if journal.etag != answer.etag:
-                raise _Changed
-        elif (
-            None not in (journal.last_modified, answer.last_modified)
-            and journal.last_modified != answer.last_modified
-        ):
-            raise _Changed
-        if journal.size is None and answer.total is not None:
-            self._partial.set_size(answer.total)
-
-    def _take_hash(self, sha256: str | None) -> None:
-        if sha256 is None:
-            return
-        if self.expected_sha256 is None:
-            self.expected_sha256 = sha256
-        elif self.file.sha256 is not None and self.file.sha256 != sha256:
-            self._mismatch(self.file.sha256, sha256, "its server offers other bytes than those wanted")
-        elif self.expected_sha256 != sha256:
-            raise _Changed
 
     async def _copy(self, answer: Answer, at: int, end: int | None) -> None:
         head = b""
@@ -348,9 +266,8 @@ class Download:
         behind = at + len(chunk)
         for start, end in self._partial.ranges.gaps(at, behind if size is None else min(behind, size)):
             new = self._partial.write(chunk[start - at : end - at], start)
-            self._arrived += new
+            self._retries.progress(new)
             self._unflushed += new
-            self._failures = 0
         self._more_to_hash.set()
         if self._unflushed >= self._limits.journal_bytes or self._partial.is_complete:
             self._more_to_flush.set()
@@ -360,7 +277,7 @@ class Download:
     def _end(self, size: int) -> None:
         """A file whose size was unknown has ended, unless its header says that more belongs to it."""
         if size < self._partial.ranges.total:
-            raise _Changed
+            raise Changed
         journal = self._partial.journal
         journal.size = size
         try:
@@ -369,7 +286,7 @@ class Download:
             if error.code != "model_truncated":
                 raise
             journal.size = None
-            raise _Transient("the connection ends before the file does") from error
+            raise Transient("the connection ends before the file does") from error
         self._wake()
 
     def _wake(self) -> None:
@@ -392,38 +309,6 @@ class Download:
             self._more_to_flush.clear()
             self._unflushed = 0
             await _in_thread(self._partial.flush, self._partial.ranges.copy())
-
-    def _validator(self) -> str | None:
-        journal = self._partial.journal
-        # A weak ETag may not be asked for; whether it is the same one is compared in any case.
-        strong = journal.etag is not None and not journal.etag.startswith("W/")
-        return journal.etag if strong else None if journal.etag else journal.last_modified
-
-    def _require_hash(self, sha256: str) -> None:
-        if self.expected_sha256 not in (None, sha256):
-            self._mismatch(str(self.expected_sha256), sha256, "its bytes are not those whose hash was given")
-
-    def _mismatch(self, expected: str, actual: str, reason: str) -> None:
-        raise HeadraceError(
-            "hash_mismatch",
-            f"{self.file.display} was not kept: {reason}",
-            {"file": self.file.display, "expected": expected, "actual": actual},
-        )
-
-    def _failure(self, reason: str, status: int | None = None) -> HeadraceError:
-        return HeadraceError(
-            "download_failed",
-            f"{self.file.display} could not be downloaded: {reason}",
-            {"file": self.file.display, "status": status},
-        )
-
-
-_STATUS_REASONS = {
-    401: "its server wants a token (status 401)",
-    403: "its server refuses access (status 403); a token may be missing, or wrong",
-    404: "there is no such file on its server (status 404)",
-    410: "it is no longer on its server (status 410)",
-}
 
 
 async def _all(*work: Coroutine[Any, Any, object]) -> None:

@@ -13,12 +13,13 @@ import httpx
 from headrace.errors import HeadraceError
 from headrace.models.adoption import Adopted, adopt, stored_as
 from headrace.models.catalog import Catalog
-from headrace.models.download import Download, DownloadLimits
+from headrace.models.download import Download
 from headrace.models.local_files import import_file, import_key, require_files
 from headrace.models.manifest import Manifest, Origin
 from headrace.models.partial import FetchedFile, discard_partial, read_journal
 from headrace.models.progress import Meter, OnProgress
 from headrace.models.quota import reserve, storage_full
+from headrace.models.retries import DownloadLimits
 from headrace.models.sources import RemoteModel
 from headrace.models.split import NamedHeader, order_shards
 from headrace.models.transport import open_client, probe
@@ -69,20 +70,24 @@ async def fetch_model(
                 rest = sum(size or 0 for size in sizes[index + 1 :])
                 reserve(catalog, download.missing_bytes + rest, transfer.limit_bytes, evict=transfer.evict)
 
-            download = Download(file, catalog.folder, client, transfer.limits, on_bytes, on_start)
-            try:
-                adopted = stored_as(catalog, file.sha256) if file.sha256 is not None else None
-                item = adopted or await download.run()
-            except Adopted as found:
-                item = found.model
-            except HeadraceError as error:
-                raise _told(error, transfer, remote, download.missing_bytes) from error
+            item: FetchedFile | Manifest | None = None
+            if file.sha256 is not None:
+                item = stored_as(catalog, file.sha256)
+            if item is None:
+                download = Download(file, catalog.folder, client, transfer.limits, on_bytes, on_start)
+                try:
+                    item = await download.run()
+                except Adopted as found:
+                    item = found.model
+                except HeadraceError as error:
+                    raise _told(error, transfer, remote, download.missing_bytes) from error
+                if index == 0:
+                    etag = download.etag
             if isinstance(item, Manifest):
                 discard_partial(catalog.folder, file.key)
             sizes[index] = (
                 sum(part.size for part in item.parts) if isinstance(item, Manifest) else item.part.size
             )
-            etag = download.etag if index == 0 else etag
             fetched.append(item)
     first = remote.files[0]
     manifest = catalog.keep(

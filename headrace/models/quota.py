@@ -53,13 +53,13 @@ def reserve(catalog: Catalog, needed: int, limit_bytes: int | None, *, evict: bo
     """Sees to it that `needed` bytes more have room, or raises storage_full.
 
     Models that nobody uses and nobody has pinned are deleted for it, those first that were not used for the
-    longest time, if the store has a limit or with `evict`; none when all of them together were too few.
+    longest time, with `evict`; none when all of them together were too few.
     """
     missing = needed - available(catalog, limit_bytes)
     if missing <= 0:
         return
     evictable = evictable_models(catalog)
-    if not (evict or limit_bytes is not None) or sum(model.size for model in evictable) < missing:
+    if not evict or sum(model.size for model in evictable) < missing:
         raise storage_full(catalog, needed, limit_bytes)
     for model in evictable:
         if needed <= available(catalog, limit_bytes):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.models.catalog import Catalog, Repaired, use_lock
-from headrace.models.download import DownloadLimits
 from headrace.models.folder import Folder, default_folder
 from headrace.models.local_files import damaged_files, export_files, import_key
 from headrace.models.locks import Locks
@@ -21,6 +20,7 @@ from headrace.models.obtain import Transfer, fetch_model, import_model
 from headrace.models.partial import discard_partial, read_journal
 from headrace.models.progress import Meter, OnProgress
 from headrace.models.quota import Usage, usage
+from headrace.models.retries import DownloadLimits
 from headrace.models.sources import RemoteModel, resolve_remote
 from headrace.models.tasks import run_to_end
 

@@ -18,8 +18,8 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.models import Manifest, ModelStore, Progress
-from headrace.models.download import DownloadLimits
 from headrace.models.partial import SplitSizes
+from headrace.models.retries import DownloadLimits
 
 MIB = 1 << 20
 REPO_ROOT = Path(__file__).resolve().parents[2]

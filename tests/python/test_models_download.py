@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from headrace.models import ModelStore, Progress
-from headrace.models.download import DownloadLimits
 from headrace.models.gguf import parse_header
 from headrace.models.partial import SplitSizes
+from headrace.models.retries import DownloadLimits
 from tests.fault_scenarios import Answer, Break, IgnoreRange, Served, digest, linked_etag, repr_digest
 from tests.fault_server import FaultServer, fault_server
 from tests.gguf_builder import ARRAY, Value, read_gguf
