@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from headrace.model_argument import request_headers
 from headrace.models import Progress
 from headrace.progress_line import ProgressLine, bytes_text, progress_text
 from tests.fault_scenarios import Answer
-from tests.fault_server import FaultServer, fault_server
-from tests.large_gguf import roomy_parrot
+from tests.fault_server import FaultServer
 from tests.python.store_cases import MIB, REPO_ROOT, Published
 
 PATH = "/folder/model.gguf"
@@ -34,17 +32,6 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library_path: 
     monkeypatch.setenv("HEADRACE_LIBRARY", str(library_path))
     monkeypatch.setenv("HEADRACE_MODELS", str(tmp_path / "store"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    return Published.of(roomy_parrot(tmp_path_factory.mktemp("model") / "model.gguf", MIB))
 
 
 @pytest.fixture
@@ -277,7 +264,7 @@ def test_lines_come_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_unknown_is_left_out() -> None:
     assert progress_text(Progress("download", 1_500_000, None), bar=True) == "downloading 1.5 MB"
     text = progress_text(Progress("wait", 5, 10, 2.0, 4000.0))
-    assert text == "waiting 5 B of 10 B 2 B/s 1 h 7 min left"
+    assert text == "waiting 5 B of 10 B 2 B/s 1 h 6 min left"
     assert [bytes_text(count) for count in (0, 999, 1000, 123_456, 5 * 10**12)] == [
         "0 B",
         "999 B",

@@ -7,7 +7,6 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from tests.gguf_builder import ARRAY, Value, read_gguf
 from tests.large_gguf import heavy_parrot, roomy_parrot
 from tests.python.store_cases import (
     MIB,
-    QUICK,
     SPLIT,
     Program,
     Published,
@@ -37,18 +35,6 @@ from tests.python.store_cases import (
 PATH = "/folder/model.gguf"
 
 
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """15 MiB, of which every byte counts."""
-    return Published.of(roomy_parrot(tmp_path_factory.mktemp("model") / "model.gguf", MIB))
-
-
 @pytest.fixture(scope="module")
 def heavy(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """249 MB."""
@@ -58,11 +44,6 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Published:
 @pytest.fixture
 def served(server: FaultServer, model: Published) -> Served:
     return server.serve(PATH, model.data)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ModelStore:
-    return ModelStore(tmp_path / "store", limits=QUICK)
 
 
 def interrupt_at(store: ModelStore, url: str, count: int) -> None:

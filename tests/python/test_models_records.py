@@ -4,6 +4,7 @@ Counterpart: `tests/web/store_records.test.js`, which reads the same `tests/data
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_ranges_are_the_bytes_that_were_added(added: list[tuple[int, int]], wind
         expected |= new
     listed = ranges.to_list()
     assert {byte for start, end in listed for byte in range(start, end)} == expected
-    assert all(before[1] < after[0] for before, after in zip(listed[:-1], listed[1:], strict=True))
+    assert all(before[1] < after[0] for before, after in pairwise(listed))
     assert ranges.total == len(expected)
     assert ranges.frontier == next(byte for byte in range(62) if byte not in expected)
     missing = {byte for start, end in ranges.gaps(*window) for byte in range(start, end)}
