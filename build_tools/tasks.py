@@ -20,6 +20,7 @@ from build_tools.sources import demo_model_step, sources_step
 from build_tools.steps import Step, run_steps
 from build_tools.toolchain import toolchain_step
 from build_tools.typescript import types_step, typescript_step
+from build_tools.vendor import vendor_step
 from build_tools.wasm import wasm_step
 from build_tools.workspace import Workspace
 
@@ -30,6 +31,7 @@ TASKS = {
     "wasm": "build the WebAssembly artifacts",
     "native": "build the native library",
     "codegen": "generate declarations from the native library",
+    "vendor": "get what web/ uses of other projects",
     "types": "check web/ with tsc and emit its declarations",
     "lint": "check style and types of Python and C++",
     "format": "format Python and C++ sources",
@@ -48,6 +50,7 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
     """The steps of a task; empty for those that are no more than a command (clean)."""
     toolchain, sources = toolchain_step(workspace), sources_step(workspace)
     wasm, native = wasm_step(workspace), native_step(workspace)
+    vendor = vendor_step(workspace)
     typescript = [typescript_step(workspace), types_step(workspace)]
     host = [sources, native, codegen_step(workspace)]
     steps = {
@@ -57,13 +60,14 @@ def task_steps(task: str, workspace: Workspace) -> list[Step]:
         "wasm": [toolchain, sources, wasm],
         "native": [sources, native],
         "codegen": host,
+        "vendor": [vendor],
         "types": [*host, *typescript],
         "lint": [lint_step(workspace)],
         "format": [format_step(workspace)],
         "soak": soak_steps(workspace, SoakPlan()),
         "fuzz": fuzz_steps(workspace, FuzzPlan()),
-        "bench": [toolchain, *host, wasm, chromium_step(workspace), demo_model_step(workspace)],
-        "package": [toolchain, *host, *typescript, wasm, package_step(workspace)],
+        "bench": [toolchain, *host, vendor, wasm, chromium_step(workspace), demo_model_step(workspace)],
+        "package": [toolchain, *host, vendor, *typescript, wasm, package_step(workspace)],
         "all": [*setup_steps(workspace), package_step(workspace)],
     }
     return steps.get(task, [])
@@ -83,6 +87,7 @@ def serve_steps(workspace: Workspace, *, demo_model: bool, browser: bool) -> lis
     """What serve.py needs: the artifacts, the demo model unless another is named, a browser to ask it in."""
     return [
         *task_steps("wasm", workspace),
+        vendor_step(workspace),
         *([demo_model_step(workspace)] if demo_model else []),
         *([chromium_step(workspace)] if browser else []),
     ]
@@ -94,6 +99,7 @@ def setup_steps(workspace: Workspace, fast: bool = False) -> list[Step]:
     whole = [toolchain_step(workspace), wasm_step(workspace), chromium_step(workspace)]
     return [
         *host,
+        vendor_step(workspace),
         typescript_step(workspace),
         types_step(workspace),
         demo_model_step(workspace),

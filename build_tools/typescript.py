@@ -1,15 +1,15 @@
 """Checks web/ with tsc and emits its declarations, the ones of the engine's own table among them.
 
 Counterpart: `web/tsconfig.json` and `web/package.json`, which say what is checked and with which TypeScript.
-Nothing that is shipped depends on npm: the compiler is installed into the build folder.
+The compiler is installed into the build folder; nothing of it is shipped.
 """
 
-import json
 from pathlib import Path
 
-from build_tools.errors import StepError
 from build_tools.files import content_hash, copy_atomically, remove_folder, write_atomically
+from build_tools.npm import install, required, web_manifest
 from build_tools.steps import Step, StepRun, stamped_step
+from build_tools.vendor import declared_sources
 from build_tools.workspace import Workspace
 
 PROJECTS = ("web/tsconfig.json", "web/worker/tsconfig.json")
@@ -23,29 +23,20 @@ GENERATED = "headrace/declarations"
 def typescript_step(workspace: Workspace) -> Step:
     """The step that installs the TypeScript compiler into build/npm."""
     folder = workspace.build / "npm"
-    manifest = workspace.root / "web" / "package.json"
 
     def action(run: StepRun) -> str:
-        tools = json.loads(manifest.read_text()).get("devDependencies", {})
-        if "typescript" not in tools:
-            raise StepError("web/package.json names no typescript among its devDependencies")
-        remove_folder(folder)
-        private = {"name": "headrace-tools", "private": True, "devDependencies": tools}
-        write_atomically(folder / "package.json", json.dumps(private, indent=2))
-        npm = workspace.environment / "bin" / "npm"
-        run.run(
-            [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"],
-            cwd=folder,
-            env={"npm_config_cache": str(workspace.cache / "npm"), "npm_config_update_notifier": "false"},
-            hint="check that npm can reach its registry (npm ping), then run the same command",
-        )
+        tools = required(workspace, "devDependencies", "typescript")
+        install(run, folder, tools)
         return ", ".join(f"{name} {version}" for name, version in tools.items())
 
     return stamped_step(
         workspace,
         "typescript",
         "installing the TypeScript compiler",
-        fingerprint=lambda: content_hash(workspace.root, [manifest, Path(__file__)]),
+        fingerprint=lambda: content_hash(
+            workspace.root,
+            [web_manifest(workspace), Path(__file__), Path(__file__).with_name("npm.py")],
+        ),
         outputs=[compiler(workspace)],
         action=action,
     )
@@ -74,7 +65,12 @@ def types_step(workspace: Workspace) -> Step:
         "checking web/ with tsc",
         fingerprint=lambda: content_hash(
             workspace.root,
-            [workspace.root / "web", declarations, workspace.stamps / "typescript", Path(__file__)],
+            [
+                *declared_sources(workspace),
+                declarations,
+                workspace.stamps / "typescript",
+                Path(__file__),
+            ],
         ),
         outputs=[types / name for name in ("index.d.ts", declarations.name)],
         action=action,

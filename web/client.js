@@ -4,6 +4,7 @@
 // Knows no kind of endpoint, and never chooses one: the application does.
 
 import { HeadraceError } from "./errors.js";
+import { ClientModels } from "./models/store_client.js";
 import { Run } from "./run.js";
 
 /** @import { EmbedOptions, GenerationOptions, Operation } from "headrace/declarations" */
@@ -28,6 +29,13 @@ import { Run } from "./run.js";
  * @typedef {EmbedOptions & {signal?: AbortSignal}} EmbedRunOptions
  */
 
+/**
+ * @typedef {object} ClientOptions
+ * @property {{limitBytes?: number | null}} [models] `limitBytes` of all stored models of this origin: where
+ *   it is given, those that nobody uses and nobody pinned make room for new ones, the least recently used
+ *   first. Default: no limit, and nothing is deleted without being asked for
+ */
+
 /** An endpoint that is being opened (`session` is null) or open. @typedef {object} Entry
  * @property {AbortController} abort
  * @property {Promise<EndpointSession>} opening
@@ -37,6 +45,22 @@ import { Run } from "./run.js";
 export class HeadraceClient {
   /** @type {Map<string, Entry>} */ #entries = new Map();
   #closed = false;
+  #models;
+  #limitBytes;
+
+  /** @param {ClientOptions} [options] */
+  constructor(options = {}) {
+    this.#limitBytes = limitOf(options);
+    this.#models = new ClientModels({ limitBytes: this.#limitBytes });
+  }
+
+  /**
+   * The models that this origin keeps. Nothing is started before the first call.
+   * @returns {ClientModels}
+   */
+  get models() {
+    return this.#models;
+  }
 
   /**
    * Opens an endpoint under a name of the application's choice.
@@ -53,8 +77,9 @@ export class HeadraceClient {
       throw invalid("client.add needs an endpoint, for instance Endpoint.local(…)");
 
     const abort = new AbortController();
+    const context = { limitBytes: this.#limitBytes, models: this.#models };
     /** @type {Entry} */
-    const entry = { abort, opening: endpoint.open(id, abort.signal), session: null };
+    const entry = { abort, opening: endpoint.open(id, abort.signal, context), session: null };
     this.#entries.set(id, entry);
     try {
       const session = await entry.opening;
@@ -96,11 +121,12 @@ export class HeadraceClient {
   }
 
   /**
-   * Removes every endpoint; afterwards nothing can be added.
+   * Removes every endpoint, and ends what `models` is doing; afterwards nothing can be added.
    * @returns {Promise<void>}
    */
   async close() {
     this.#closed = true;
+    this.#models.close();
     await Promise.all([...this.#entries.keys()].map((id) => this.remove(id)));
   }
 
@@ -277,6 +303,22 @@ export class HeadraceClient {
     if (!session) throw unknownEndpoint(id);
     return session;
   }
+}
+
+/**
+ * @param {ClientOptions} options
+ * @returns {number | null}
+ */
+function limitOf(options) {
+  const named = (/** @type {unknown} */ value) => typeof value === "object" && value !== null;
+  if (!named(options)) throw invalidOption("options", "the options of a client must be an object");
+  const { models = {}, ...unknown } = options;
+  if (!named(models)) throw invalidOption("models", 'the option "models" must be an object');
+  const { limitBytes = null, ...unknownOfModels } = models;
+  const [name] = [...Object.keys(unknown), ...Object.keys(unknownOfModels).map((one) => `models.${one}`)];
+  if (name !== undefined) throw invalidOption(name, `there is no option "${name}" for a client`);
+  if (limitBytes === null || (Number.isSafeInteger(limitBytes) && limitBytes > 0)) return limitBytes;
+  throw invalidOption("models.limitBytes", 'the option "models.limitBytes" must be a whole number of bytes');
 }
 
 /**

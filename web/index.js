@@ -1,6 +1,7 @@
 // What an application imports. Everything else in this folder may change without notice.
 
 /** @typedef {import("./backend_choice.js").BackendChoice} BackendChoice */
+/** @typedef {import("./client.js").ClientOptions} ClientOptions */
 /** @typedef {import("./client.js").EndpointRef} EndpointRef */
 /** @typedef {import("./client.js").EmbedRunOptions} EmbedRunOptions */
 /** @typedef {import("./client.js").RunOptions} RunOptions */
@@ -9,6 +10,13 @@
 /** @typedef {import("./endpoints/local.js").LocalAdapter} LocalAdapter */
 /** @typedef {import("./endpoints/local.js").LocalOptions} LocalOptions */
 /** @typedef {import("./environment.js").Environment} Environment */
+/** @typedef {import("./models/model_input.js").ModelLike} ModelLike */
+/** @typedef {import("./models/store_client.js").ClientModels} ClientModels */
+/** @typedef {import("./models/store_client.js").DownloadOptions} DownloadOptions */
+/** @typedef {import("./models/store_client.js").ImportOptions} ImportOptions */
+/** @typedef {import("./models/types.js").Manifest} Manifest */
+/** @typedef {import("./models/types.js").StoredModel} StoredModel */
+/** @typedef {import("./models/types.js").StoreProgress} StoreProgress */
 /** @typedef {import("./run.js").EmbedResult} EmbedResult */
 /** @typedef {import("./run.js").EmbedRun} EmbedRun */
 /** @typedef {import("./run.js").Result} Result */

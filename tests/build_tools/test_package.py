@@ -11,6 +11,7 @@ import pytest
 from build_tools.package import built_wheel, package_step
 from build_tools.progress import Reporter
 from build_tools.steps import StepRun
+from build_tools.vendor import VENDORED
 from build_tools.workspace import Workspace
 
 
@@ -30,6 +31,7 @@ def test_the_wheel_holds_the_package_the_pages_files_and_the_artifacts(
     assert {f"headrace/web/{package[entry]}" for entry in ("main", "types")} <= names
     for entry in manifest["artifacts"].values():
         assert {f"headrace/artifacts/{entry['glue']}", f"headrace/artifacts/{entry['wasm']}"} <= names
+    assert {f"headrace/web/vendor/{name}" for name in VENDORED.values()} <= names
     for name in names:
         assert name.startswith("headrace/") or ".dist-info/" in name
         assert not name.startswith(("headrace/web/tsconfig", "headrace/web/node_modules"))

@@ -45,9 +45,9 @@ def test_measurements_need_no_more_than_they_measure(workspace: Workspace) -> No
 
 def test_serving_needs_no_more_than_it_serves(workspace: Workspace) -> None:
     names = [step.name for step in serve_steps(workspace, demo_model=False, browser=False)]
-    assert names == ["toolchain", "sources", "wasm"]
+    assert names == ["toolchain", "sources", "wasm", "vendor"]
     names = [step.name for step in serve_steps(workspace, demo_model=True, browser=True)]
-    assert names == ["toolchain", "sources", "wasm", "demo-model", "chromium"]
+    assert names == ["toolchain", "sources", "wasm", "vendor", "demo-model", "chromium"]
 
 
 def test_help_needs_nothing_but_the_standard_library(workspace: Workspace) -> None:

@@ -155,3 +155,29 @@ test("what an endpoint refuses or fails at, at once or later, keeps its code", a
     }
   }
 });
+
+for (const [option, options] of [
+  ["options", null],
+  ["options", 7],
+  ["model", { model: {} }],
+  ["models", { models: 7 }],
+  ["models.limit", { models: { limit: 1 } }],
+  ["models.limitBytes", { models: { limitBytes: 0 } }],
+  ["models.limitBytes", { models: { limitBytes: "1 GB" } }],
+]) {
+  test(`a client refuses by name: ${option} of ${JSON.stringify(options)}`, () => {
+    assert.throws(() => new HeadraceClient(/** @type {any} */ (options)), {
+      code: "invalid_option",
+      detail: { option },
+    });
+  });
+}
+
+test("endpoints are told of the client's models and their limit", async () => {
+  const client = new HeadraceClient({ models: { limitBytes: 5 } });
+  const told = await new Promise((resolve) => {
+    const opening = client.add("x", { open: async (_id, _signal, context) => resolve(context) });
+    opening.catch(() => {});
+  });
+  assert.deepEqual(told, { limitBytes: 5, models: client.models });
+});

@@ -10,8 +10,13 @@ globalThis.location = /** @type {any} */ ({ href: "http://page.test/app/" });
 // A browser that can run threads, as environment.js sees it.
 globalThis.crossOriginIsolated = true;
 
-/** The first command to the worker. @param {object} options */
-async function opened(options) {
+/** What an address alone becomes. @param {...string} addresses */
+const remote = (...addresses) => ({ kind: "remote", addresses, headers: {}, sha256: null });
+
+const ID = `sha256-${"a".repeat(64)}`;
+
+/** The first command to the worker. @param {object} options @param {object} [context] of the client */
+async function opened(options, context) {
   /** @type {any} */
   let command;
   globalThis.Worker = /** @type {any} */ (
@@ -24,7 +29,7 @@ async function opened(options) {
   );
   const endpoint = new LocalEndpoint(/** @type {any} */ ({ artifact: "st", ...options }));
   const controller = new AbortController();
-  const opening = endpoint.open("model", controller.signal);
+  const opening = endpoint.open("model", controller.signal, context);
   await new Promise((resolve) => setTimeout(resolve));
   controller.abort();
   await assert.rejects(opening, { code: "cancelled" });
@@ -33,8 +38,9 @@ async function opened(options) {
 
 test("the model alone", async () => {
   const command = await opened({ model: "m.gguf" });
-  assert.deepEqual(command.files, { model: { kind: "url", url: "http://page.test/app/m.gguf" } });
+  assert.deepEqual(command.files, { model: remote("http://page.test/app/m.gguf") });
   assert.deepEqual(command.options, {});
+  assert.deepEqual(command.store, { kind: "auto", limitBytes: null });
 });
 
 test("several files", async () => {
@@ -48,12 +54,86 @@ test("several files", async () => {
       { name: "de", model: blob, scale: 0.5 },
     ],
   });
-  assert.deepEqual(files.model, { kind: "url", url: "http://models.test/m.gguf" });
-  assert.equal(files.draftModel.name, "small.gguf");
+  assert.deepEqual(files.model, remote("http://models.test/m.gguf"));
+  assert.equal(files.draftModel.files[0].name, "small.gguf");
   assert.deepEqual(files.adapters, [
-    { name: "fr", model: { kind: "url", url: "http://page.test/app/fr.gguf" } },
-    { name: "de", model: { kind: "blob", blob, name: "the blob" }, scale: 0.5 },
+    { name: "fr", model: remote("http://page.test/app/fr.gguf") },
+    { name: "de", model: { kind: "files", files: [{ blob, name: "the blob" }] }, scale: 0.5 },
   ]);
+});
+
+test("every way to name a model", async () => {
+  const model = async (/** @type {unknown} */ given) => (await opened({ model: given })).files.model;
+  const [one, two] = [new Blob(["1"]), new File(["2"], "two.gguf")];
+  assert.deepEqual(await model("hf:owner/repo/m.gguf@v1"), remote("hf:owner/repo/m.gguf@v1"));
+  assert.deepEqual(
+    await model(["b.gguf", new URL("http://x.test/a.gguf")]),
+    remote("http://page.test/app/b.gguf", "http://x.test/a.gguf"),
+  );
+  assert.deepEqual(await model([two, one]), {
+    kind: "files",
+    files: [
+      { blob: two, name: "two.gguf" },
+      { blob: one, name: "blob 2" },
+    ],
+  });
+  assert.deepEqual(await model(ID), { kind: "stored", id: ID });
+  assert.deepEqual(await model({ id: ID, name: "of client.models.list()" }), { kind: "stored", id: ID });
+});
+
+test("what the store is told", async () => {
+  const options = { headers: { Authorization: "Bearer x" }, sha256: "A".repeat(64) };
+  const { files, store } = await opened(
+    { model: "m.gguf", store: "keep", evict: false, huggingFace: "/mirror", ...options },
+    { limitBytes: 5, models: { filesInMemory: async () => null } },
+  );
+  assert.deepEqual(files.model, {
+    ...remote("http://page.test/app/m.gguf"),
+    ...options,
+    sha256: [options.sha256],
+  });
+  assert.deepEqual(store, {
+    kind: "keep",
+    evict: false,
+    huggingFace: "http://page.test/mirror",
+    limitBytes: 5,
+  });
+});
+
+test("a stored model that only the page has in memory is handed over (case D7)", async () => {
+  const files = [{ name: "m.gguf", blob: new Blob(["GGUF"]) }];
+  const models = { filesInMemory: async (/** @type {string} */ id) => (id === ID ? files : null) };
+  const options = { adapters: [{ name: "a", model: { id: ID }, scale: 2 }], model: "m.gguf" };
+  const command = await opened(options, { limitBytes: null, models });
+  assert.deepEqual(command.files, {
+    model: remote("http://page.test/app/m.gguf"),
+    adapters: [{ name: "a", model: { kind: "files", files, id: ID }, scale: 2 }],
+  });
+});
+
+test("persistence is asked for once, and only when something will be kept", async () => {
+  const asked = /** @type {string[]} */ ([]);
+  const flags = new Map();
+  const { storage } = navigator;
+  Object.defineProperty(navigator, "storage", {
+    configurable: true,
+    value: { persist: async () => asked.push("persist") },
+  });
+  globalThis.localStorage = /** @type {any} */ ({
+    getItem: (/** @type {string} */ key) => flags.get(key) ?? null,
+    setItem: (/** @type {string} */ key, /** @type {string} */ value) => flags.set(key, value),
+  });
+  try {
+    const blob = new Blob(["GGUF"]);
+    for (const options of [{ model: blob }, { model: ID }, { model: "m.gguf", store: "memory" }])
+      await opened(options);
+    assert.deepEqual(asked, []);
+    await opened({ model: blob, store: "keep" });
+    await opened({ model: "m.gguf" });
+    assert.deepEqual(asked, ["persist"]);
+  } finally {
+    Object.defineProperty(navigator, "storage", { configurable: true, value: storage });
+  }
 });
 
 test("load options are passed on under the engine's names", async () => {
@@ -102,6 +182,20 @@ const REFUSED = [
   ["adapters[0].scale", { adapters: [{ ...A, scale: NaN }] }],
   ["adapters[0].path", { adapters: [{ ...A, path: "a.gguf" }] }],
   ["model", { model: 7 }],
+  ["model", { model: [] }],
+  ["model", { model: ["a.gguf", new Blob([])] }],
+  ["model", { model: [ID, ID].map((id) => ({ id })) }],
+  ["model", { model: { id: "sha256-short" } }],
+  ["model", { model: "http://" }],
+  ["store", { store: "disk" }],
+  ["evict", { evict: 1 }],
+  ["headers", { headers: "Bearer x" }],
+  ["headers", { headers: { Authorization: 7 } }],
+  ["headers", { model: new Blob([]), headers: {} }],
+  ["sha256", { sha256: "abc" }],
+  ["sha256", { sha256: [] }],
+  ["sha256", { model: ID, sha256: "a".repeat(64) }],
+  ["huggingFace", { huggingFace: "http://" }],
   ["artifact", { artifact: "simd" }],
 ];
 
@@ -118,3 +212,15 @@ for (const [option, options] of REFUSED) {
     );
   });
 }
+
+test("a header that cannot be one is refused without showing it (case D10)", () => {
+  const headers = { Authorization: "SECRET\nx" };
+  assert.throws(
+    () => new LocalEndpoint({ model: "m.gguf", headers }),
+    (error) => {
+      assert.equal(error.code, "invalid_option");
+      assert.doesNotMatch(error.message + JSON.stringify(error.detail) + String(error.cause), /SECRET/);
+      return true;
+    },
+  );
+});

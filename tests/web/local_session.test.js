@@ -7,6 +7,7 @@ import { LocalSession } from "../../web/endpoints/local_session.js";
 
 const CHOICE = Object.freeze({ artifact: "st", backend: "cpu", threads: 1, reasons: ["As asked."] });
 const READY = Object.freeze({ type: "ready", model: {}, operations: ["query", "embed"], options: {} });
+const SOURCE = Object.freeze({ kind: "opfs", modelId: "sha256-x" });
 
 /** @type {FakeWorker} */
 let latest;
@@ -38,10 +39,17 @@ class FakeWorker {
 async function openSession() {
   globalThis.Worker = /** @type {any} */ (FakeWorker);
   const progress = /** @type {object[]} */ ([]);
-  const plan = { files: {}, load: {}, artifactsUrl: "", onProgress: (event) => progress.push(event) };
+  const plan = {
+    files: {},
+    store: {},
+    load: {},
+    artifactsUrl: "",
+    onProgress: (event) => progress.push(event),
+  };
   const opening = LocalSession.open("model", plan, CHOICE, new AbortController().signal);
   const worker = latest;
-  worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 }, READY);
+  worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 });
+  worker.say({ type: "opened", source: SOURCE, reasons: ["Kept in memory."] }, READY);
   return { session: await opening, worker, progress };
 }
 
@@ -62,6 +70,8 @@ function sent(worker) {
 test("what the model is made for, and how far the loading is, are told as they come", async () => {
   const { session, progress } = await openSession();
   assert.deepEqual(session.capabilities().operations, ["query", "embed"]);
+  assert.deepEqual(session.capabilities().source, SOURCE);
+  assert.deepEqual(session.capabilities().reasons, ["As asked.", "Kept in memory."]);
   assert.deepEqual(progress, [{ phase: "download", file: "model", loaded: 1, total: 2 }]);
 });
 
@@ -91,7 +101,7 @@ test("everything an event says reaches the run", async () => {
     { type: "done", id: 1, result: { text: "", toolCalls: [], finishReason: "tool_calls" } },
     { type: "tokens", id: 1, text: "late", tokenIds: [] },
   );
-  const origin = { endpoint: "model", requestId: 1, reasons: CHOICE.reasons };
+  const origin = { endpoint: "model", requestId: 1, reasons: [...CHOICE.reasons, "Kept in memory."] };
   assert.deepEqual(told, [
     ["accept", { options: { maxTokens: 1 }, promptTokens: 3 }],
     ["push", batch],

@@ -30,4 +30,4 @@ def test_script(script: Path) -> None:
 def test_every_script_is_found() -> None:
     names = {script.name.removesuffix(".test.js") for script in SCRIPTS}
     assert names >= {"backend_choice", "client", "download", "errors", "gguf", "local", "local_session"}
-    assert names >= {"read_ahead", "request_json", "run"}
+    assert names >= {"locks", "memory_storage", "read_ahead", "request_json", "run", "sha256"}

@@ -5,15 +5,21 @@
 import { LocalEndpoint } from "./local.js";
 
 /** @import { RunFeed } from "../run.js" */
-/** @import { ModelFacts, OperationRequest } from "../worker/protocol.js" */
+/** @import { ClientModels } from "../models/store_client.js" */
+/** @import { ModelFacts, ModelOrigin, OperationRequest } from "../worker/protocol.js" */
 /** @import { LocalOptions } from "./local.js" */
 /** @import { LoadOptions, Operation } from "headrace/declarations" */
+
+/**
+ * What an endpoint is told of the client that it is added to: its models, and how many bytes all may have.
+ * @typedef {{limitBytes: number | null, models: Pick<ClientModels, "filesInMemory">}} EndpointContext
+ */
 
 /**
  * A description of an endpoint, which may be added to any number of clients. `open` starts one session;
  * when `signal` aborts before that is done, it rejects with the signal's reason.
  * @typedef {object} EndpointDescription
- * @property {(id: string, signal: AbortSignal) => Promise<EndpointSession>} open
+ * @property {(id: string, signal: AbortSignal, context?: EndpointContext) => Promise<EndpointSession>} open
  */
 
 /**
@@ -23,6 +29,7 @@ import { LocalEndpoint } from "./local.js";
  * @property {"local"} kind
  * @property {readonly Operation[]} operations
  * @property {ModelFacts} model
+ * @property {ModelOrigin} source where the model's bytes lie, and its id in the store
  * @property {Required<LoadOptions>} options every load option with the value in force
  * @property {string} backend
  * @property {string} artifact

@@ -5,11 +5,15 @@
 
 import { chooseBackend } from "../backend_choice.js";
 import { measureEnvironment } from "../environment.js";
-import { HeadraceError } from "../errors.js";
+import { absolute, invalid, modelInput } from "../models/model_input.js";
+import { askToPersist } from "../models/persistence.js";
 import { LocalSession } from "./local_session.js";
 
 /** @import { BackendRequest } from "../backend_choice.js" */
-/** @import { ModelFiles, ModelSource, Progress } from "../worker/protocol.js" */
+/** @import { ModelLike } from "../models/model_input.js" */
+/** @import { ModelInput } from "../models/store_protocol.js" */
+/** @import { ModelFiles, Progress, StoreOptions } from "../worker/protocol.js" */
+/** @import { EndpointContext } from "./endpoint.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /**
@@ -19,18 +23,25 @@ import { LocalSession } from "./local_session.js";
 
 /** Load options that are passed on as they are. @typedef {Omit<LoadOptions, OtherOption>} EngineOptions */
 
-/** A GGUF file, or its address (relative to the page). @typedef {string | URL | File | Blob} LocalFile */
-
 /**
  * A LoRA adapter: requests choose it by its name, `scale` (default 1) is its weight.
- * @typedef {{name: string, model: LocalFile, scale?: number}} LocalAdapter
+ * @typedef {{name: string, model: ModelLike, scale?: number}} LocalAdapter
  */
 
 /**
  * @typedef {object} OwnOptions
- * @property {LocalFile} model
- * @property {LocalFile} [draftModel] a small model of the same vocabulary, for `speculation: "draft"`
+ * @property {ModelLike} model a URL (relative to the page), "hf:owner/repo/file.gguf", a File or a Blob, the
+ *   shards of a model in any order, or a stored model or its id
+ * @property {ModelLike} [draftModel] a small model of the same vocabulary, for `speculation: "draft"`
  * @property {LocalAdapter[]} [adapters]
+ * @property {"auto" | "memory" | "keep"} [store] default "auto": what has a URL is kept for the next time, a
+ *   File is used where it is. "memory" keeps nothing, "keep" copies Files into the store too
+ * @property {Record<string, string>} [headers] sent with every request for `model`, for instance a token;
+ *   never stored
+ * @property {string | (string | null)[]} [sha256] what `model` must have, one for each of its files
+ * @property {boolean} [evict] whether stored models that nobody uses may be deleted to make room, the least
+ *   recently used first; by default only if the client has a limit
+ * @property {string | URL} [huggingFace] where "hf:" leads; default https://huggingface.co
  * @property {"auto" | "cpu" | "webgpu"} [backend] default "auto"
  * @property {"auto" | "st" | "mt"} [artifact] default "auto": multi-thread where the page allows it
  * @property {number} [threads] default 0: up to 4, as many as the browser offers; more than it offers is
@@ -46,7 +57,8 @@ import { LocalSession } from "./local_session.js";
 /**
  * Checked options.
  * @typedef {object} LocalPlan
- * @property {ModelFiles<ModelSource>} files
+ * @property {ModelFiles<ModelInput>} files
+ * @property {Omit<StoreOptions, "limitBytes">} store
  * @property {BackendRequest} request
  * @property {LoadOptions} load
  * @property {(progress: Progress) => void} onProgress
@@ -85,10 +97,15 @@ export class LocalEndpoint {
   /**
    * @param {string} id
    * @param {AbortSignal} signal
+   * @param {EndpointContext} [context]
    * @returns {Promise<LocalSession>}
    */
-  async open(id, signal) {
-    return LocalSession.open(id, this.#plan, chooseBackend(measureEnvironment(), this.#plan.request), signal);
+  async open(id, signal, context) {
+    const choice = chooseBackend(measureEnvironment(), this.#plan.request);
+    if (keepsAnything(this.#plan)) askToPersist();
+    const files = context ? await withFilesInMemory(this.#plan.files, context.models) : this.#plan.files;
+    const store = { ...this.#plan.store, limitBytes: context?.limitBytes ?? null };
+    return LocalSession.open(id, { ...this.#plan, files, store }, choice, signal);
   }
 }
 
@@ -111,6 +128,11 @@ function planLocal(options) {
     onProgress,
     signal,
     artifactsUrl,
+    store = "auto",
+    headers,
+    sha256,
+    evict,
+    huggingFace,
     ...engine
   } = options;
   const load = { ...contextOptions(context), ...engineOptions(engine) };
@@ -119,14 +141,21 @@ function planLocal(options) {
   requireType("threads", Number.isInteger(threads) && threads >= 0, "a whole number from 0 (automatic) up");
   requireType("onProgress", onProgress === undefined || typeof onProgress === "function", "a function");
   requireType("signal", signal === undefined || signal instanceof AbortSignal, "an AbortSignal");
+  requireOneOf("store", store, ["auto", "memory", "keep"]);
+  requireType("evict", evict === undefined || typeof evict === "boolean", "true or false");
   requireDraft(load.speculation === "draft", draftModel !== undefined);
-  const folder = resolve("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url));
+  const folder = absolute("artifactsUrl", artifactsUrl ?? new URL("../artifacts/", import.meta.url));
 
   return {
     files: {
-      model: fileSource("model", model),
-      ...(draftModel !== undefined && { draftModel: fileSource("draftModel", draftModel) }),
-      ...(adapters !== undefined && { adapters: adapterSources(adapters) }),
+      model: modelInput("model", model, { headers, sha256 }),
+      ...(draftModel !== undefined && { draftModel: modelInput("draftModel", draftModel) }),
+      ...(adapters !== undefined && { adapters: adapterInputs(adapters) }),
+    },
+    store: {
+      kind: store,
+      ...(evict !== undefined && { evict }),
+      ...(huggingFace !== undefined && { huggingFace: absolute("huggingFace", huggingFace) }),
     },
     request: { backend, artifact, threads },
     load,
@@ -186,9 +215,9 @@ function requireDraft(wanted, given) {
 
 /**
  * @param {LocalAdapter[]} adapters
- * @returns {NonNullable<ModelFiles<ModelSource>["adapters"]>}
+ * @returns {NonNullable<ModelFiles<ModelInput>["adapters"]>}
  */
-function adapterSources(adapters) {
+function adapterInputs(adapters) {
   requireType("adapters", Array.isArray(adapters), "a list");
   const names = new Set();
   return adapters.map((adapter, index) => {
@@ -200,7 +229,7 @@ function adapterSources(adapters) {
     requireType(`${option}.name`, !names.has(name), "a name of its own");
     requireType(`${option}.scale`, scale === undefined || Number.isFinite(scale), "a number");
     names.add(name);
-    return { name, model: fileSource(`${option}.model`, model), ...(scale !== undefined && { scale }) };
+    return { name, model: modelInput(`${option}.model`, model), ...(scale !== undefined && { scale }) };
   });
 }
 
@@ -214,28 +243,36 @@ function requireType(option, holds, type) {
 }
 
 /**
- * @param {string} option
- * @param {LocalFile} file
- * @returns {ModelSource}
+ * Case D7: where nothing can be kept on disk, the engine's worker is handed what the page has of stored
+ * models.
+ * @param {ModelFiles<ModelInput>} files
+ * @param {EndpointContext["models"]} models
+ * @returns {Promise<ModelFiles<ModelInput>>}
  */
-function fileSource(option, file) {
-  if (file instanceof Blob)
-    return { kind: "blob", blob: file, name: file instanceof File ? file.name : "the blob" };
-  if ((typeof file === "string" && file !== "") || file instanceof URL)
-    return { kind: "url", url: resolve(option, file) };
-  throw invalid(option, `the option "${option}" must be a URL, a File or a Blob`);
+async function withFilesInMemory({ model, draftModel, adapters }, models) {
+  /** @type {(input: ModelInput) => Promise<ModelInput>} */
+  const resolved = async (input) => {
+    const files = input.kind === "stored" ? await models.filesInMemory(input.id) : null;
+    return files && input.kind === "stored" ? { kind: "files", files, id: input.id } : input;
+  };
+  const all = (adapters ?? []).map(async (adapter) => ({ ...adapter, model: await resolved(adapter.model) }));
+  return {
+    model: await resolved(model),
+    ...(draftModel && { draftModel: await resolved(draftModel) }),
+    ...(adapters && { adapters: await Promise.all(all) }),
+  };
 }
 
 /**
- * @param {string} name
- * @param {string | URL} address relative to the page
+ * @param {LocalPlan} plan
+ * @returns {boolean} whether something may be written to the store
  */
-function resolve(name, address) {
-  try {
-    return new URL(address, globalThis.document?.baseURI ?? globalThis.location.href).href;
-  } catch (error) {
-    throw invalid(name, `the option "${name}" is not a URL: ${address}`);
-  }
+function keepsAnything({ files: { model, draftModel, adapters = [] }, store }) {
+  const kinds = [model, draftModel, ...adapters.map((adapter) => adapter.model)].map((input) => input?.kind);
+  return (
+    store.kind !== "memory" &&
+    (kinds.includes("remote") || (store.kind === "keep" && kinds.includes("files")))
+  );
 }
 
 /**
@@ -257,12 +294,4 @@ function requireOneOf(name, value, allowed) {
   if (allowed.includes(value)) return;
   const list = allowed.map((one) => `"${one}"`).join(", ");
   throw invalid(name, `the option "${name}" must be one of ${list}`);
-}
-
-/**
- * @param {string} option
- * @param {string} message
- */
-function invalid(option, message) {
-  return new HeadraceError("invalid_option", message, { detail: { option } });
 }

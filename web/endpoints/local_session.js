@@ -9,10 +9,15 @@ import { writeRequest } from "./request_json.js";
 
 /** @import { BackendChoice } from "../backend_choice.js" */
 /** @import { RunFeed } from "../run.js" */
-/** @import { Command, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
-/** @import { WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
+/** @import { Command, ModelOrigin, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { StoreOptions, WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
 /** @import { Capabilities } from "./endpoint.js" */
 /** @import { LocalPlan } from "./local.js" */
+
+/**
+ * A plan, with what the client adds.
+ * @typedef {Omit<LocalPlan, "store"> & {store: StoreOptions}} SessionPlan
+ */
 
 /** How long a closing worker may take to finish its step and free the engine before it is terminated. */
 const CLOSE_GRACE_MS = 2000;
@@ -30,6 +35,8 @@ export class LocalSession {
   /** @type {ReturnType<typeof deferred<ReadyEvent>>} settled by the first of: ready, a failure, a cancel */
   #opening = deferred();
   /** @type {ReadyEvent | null} */ #ready = null;
+  /** @type {ModelOrigin | null} */ #source = null;
+  /** @type {readonly string[]} */ #reasons;
   #closed = deferred();
   /** @type {Promise<void> | null} */ #closing = null;
   /** @type {HeadraceError | null} why there is no engine any more */ #end = null;
@@ -39,7 +46,7 @@ export class LocalSession {
   /**
    * Starts a worker, the engine and the model.
    * @param {string} id
-   * @param {LocalPlan} plan
+   * @param {SessionPlan} plan
    * @param {BackendChoice} choice
    * @param {AbortSignal} signal
    * @returns {Promise<LocalSession>} ready for requests
@@ -65,13 +72,14 @@ export class LocalSession {
 
   /**
    * @param {string} id
-   * @param {LocalPlan} plan
+   * @param {SessionPlan} plan
    * @param {BackendChoice} choice
    */
   constructor(id, plan, choice) {
     this.id = id;
     this.#plan = plan;
     this.#choice = choice;
+    this.#reasons = choice.reasons;
 
     const script = new URL("../worker/engine_worker.js", import.meta.url);
     this._worker = startWorker(script, `headrace ${id}`);
@@ -87,6 +95,7 @@ export class LocalSession {
       artifact: choice.artifact,
       threads: choice.threads,
       files: plan.files,
+      store: plan.store,
       options: plan.load,
       lock: this.#lock,
     });
@@ -94,10 +103,12 @@ export class LocalSession {
 
   /** @returns {Capabilities} */
   capabilities() {
-    if (!this.#ready) throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
+    if (!this.#ready || !this.#source)
+      throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
     const { model, operations, options } = this.#ready;
-    const { backend, artifact, threads, reasons } = this.#choice;
-    return { kind: "local", operations, model, options, backend, artifact, threads, reasons };
+    const { backend, artifact, threads } = this.#choice;
+    const [source, reasons] = [this.#source, this.#reasons];
+    return { kind: "local", operations, model, source, options, backend, artifact, threads, reasons };
   }
 
   /**
@@ -151,6 +162,10 @@ export class LocalSession {
         if (!this.#end) this.#plan.onProgress(progress);
         break;
       }
+      case "opened":
+        this.#source = event.source;
+        this.#reasons = [...this.#choice.reasons, ...event.reasons];
+        break;
       case "ready":
         this.#ready = event;
         this.#opening.resolve(event);
@@ -168,7 +183,7 @@ export class LocalSession {
           ...event.result,
           endpoint: this.id,
           requestId: event.id,
-          reasons: this.#choice.reasons,
+          reasons: this.#reasons,
         });
         break;
       case "failed":

@@ -118,7 +118,7 @@ export class BlobBlocks {
  * @returns {Generator<{index: number, start: number, end: number, offset: number}>}
  */
 function* spans(at, length) {
-  for (let offset = 0; offset < length; ) {
+  for (let offset = 0; offset < length;) {
     const index = Math.floor((at + offset) / BLOCK_BYTES);
     const start = at + offset - index * BLOCK_BYTES;
     const end = Math.min(BLOCK_BYTES, start + length - offset);

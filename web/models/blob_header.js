@@ -5,10 +5,13 @@
 import { HeadraceError } from "../errors.js";
 import { SNIFF_BYTES, requireGguf } from "./gguf.js";
 import { parseHeader } from "./gguf_header.js";
+import { requireSeparate } from "./split.js";
 
 /** @import { GgufHeader } from "./types.js" */
 
 const FIRST_BYTES = 1024 * 1024;
+/** With which a GGUF file begins: "GGUF" and a version. */
+const MAGIC_BYTES = 8;
 
 /**
  * @param {Blob} blob
@@ -31,12 +34,24 @@ export async function blobHeader(blob, name) {
 }
 
 /**
+ * Case F12.
+ * @param {GgufHeader} header
+ * @param {Blob} blob
+ * @param {string} name
+ * @throws {HeadraceError} model_invalid, when several files were joined into this one
+ */
+export async function requireOneFile(header, blob, name) {
+  const behind = blob.slice(header.dataEnd, header.dataEnd + header.alignment + MAGIC_BYTES);
+  requireSeparate(header, blob.size, name, await firstBytes(behind, behind.size, name));
+}
+
+/**
  * @param {Blob} blob
  * @param {number} length
  * @param {string} name
  * @returns {Promise<Uint8Array>}
  */
-export async function firstBytes(blob, length, name) {
+async function firstBytes(blob, length, name) {
   const bytes = await blob
     .slice(0, length)
     .arrayBuffer()

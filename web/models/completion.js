@@ -6,8 +6,8 @@
 
 import { discardPartial } from "./download.js";
 import { makeManifest, mergeManifests } from "./manifest.js";
-import { contentName, recordName } from "./names.js";
 import { readStoredHeader } from "./manifest_index.js";
+import { contentName, manifestName, recordName } from "./names.js";
 
 /** @import { ManifestIndex } from "./manifest_index.js" */
 /** @import { FetchedFile, Manifest, Origin, Storage } from "./types.js" */
@@ -55,7 +55,9 @@ function parseRecord(text) {
   try {
     const record = JSON.parse(text);
     const files = [record.part, ...record.files];
-    const sound = files.every(({ sha256, size }) => /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size));
+    const sound = files.every(
+      ({ sha256, size }) => /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size),
+    );
     return sound && files.length > 1 && record.version === 1 ? record : null;
   } catch {
     return null;
@@ -84,6 +86,8 @@ export async function complete(storage, index, fetched, { keys, ...about }) {
     const manifest = mergeManifests(manifests.find(({ id }) => id === fresh.id) ?? null, fresh);
     await index.write(manifest);
     await releaseSources(index, manifests, manifest);
+    for (const { id } of manifests.filter((one) => isStandIn(one, manifest)))
+      await storage.remove(manifestName(id));
     for (const key of keys) await discard(storage, key);
     return manifest;
   });
@@ -102,6 +106,16 @@ async function releaseSources(index, manifests, now) {
     if (manifest.id !== now.id && sources.length < manifest.sources.length)
       await index.write({ ...manifest, sources });
   }
+}
+
+/**
+ * A repair knows only the shards of a file that was split here, and gives them an id of their own.
+ * @param {Manifest} other
+ * @param {Manifest} now
+ */
+function isStandIn(other, now) {
+  const content = (/** @type {Manifest} */ { files }) => files.map(({ sha256 }) => sha256).join();
+  return other.id !== now.id && other.sources.length === 0 && content(other) === content(now);
 }
 
 /**

@@ -1,10 +1,10 @@
 // Brings a model into the store: one file or a set of shards, from the network or from local files.
 //
-// Counterparts: download.js brings one file, completion.js makes a model of what has come. Decides what has to
-// be fetched at all; never retries, which download.js does.
+// Counterparts: download.js brings one file, completion.js makes a model of what has come. Decides what has
+// to be fetched at all; never retries, which download.js does.
 
 import { adopt } from "./adoption.js";
-import { blobHeader } from "./blob_header.js";
+import { blobHeader, requireOneFile } from "./blob_header.js";
 import { complete, discard, readRecord, writeRecord } from "./completion.js";
 import { fetchFile, importBlob, probeFile } from "./download.js";
 import { parseHeader } from "./gguf_header.js";
@@ -16,8 +16,8 @@ import { orderShards, requireSeparate, shardOf } from "./split.js";
 /** @import { HeadraceError } from "../errors.js" */
 /** @import { Published } from "./adoption.js" */
 /** @import { ManifestIndex } from "./manifest_index.js" */
-/** @import { FetchedFile, GgufHeader, Journal, Manifest, RemoteFile, RemoteModel, Storage } from "./types.js" */
-/** @import { StoreProgress } from "./types.js" */
+/** @import { FetchedFile, GgufHeader, Journal, Manifest, RemoteFile, RemoteModel } from "./types.js" */
+/** @import { Storage, StoreProgress } from "./types.js" */
 
 /**
  * How files are fetched and split, see download.js; tests make everything small.
@@ -52,8 +52,8 @@ const LOOKS_AT_ONCE = 4;
  * To be called by one worker at a time, see sharing.js.
  * @param {FetchContext} context
  * @param {RemoteModel} remote
- * @param {{pinned?: boolean, known?: Manifest | null}} options `known` is what is stored of this source; it is
- *   returned as it is when the server has nothing newer
+ * @param {{pinned?: boolean, known?: Manifest | null}} options `known` is what is stored of this source; it
+ *   is returned as it is when the server has nothing newer
  * @returns {Promise<Manifest>}
  * @throws {HeadraceError} as `fetchFile` does; invalid_request for shards that are no set; storage_full
  */
@@ -63,17 +63,21 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
   const looks = await inTurns(remote.files, (file) => look(context, file, known !== null));
   if (known && isUnchanged(known, looks)) return known;
   requireSet(looks);
-  const { sizes } = await index.read();
+  await index.repair();
+  const here = { ...(await index.read()), signal, fetch: settings.fetch };
   await inTurns(looks, async (one) => {
-    if (!one.published) return;
-    one.fetched = await adopt(storage, one.file, one.published, { sizes, signal, fetch: settings.fetch });
+    if (one.published) one.fetched = await adopt(storage, one.file, one.published, here);
   });
 
   const missing = looks.filter(({ fetched }) => !fetched);
   const needed = missing.reduce((sum, { size, have }) => sum + Math.max(0, (size ?? 0) - have), 0);
   await context.makeRoom(remote.name, needed);
 
-  const meter = new ProgressMeter("download", looks.map(({ size }) => size), context.report);
+  const meter = new ProgressMeter(
+    "download",
+    looks.map(({ size }) => size),
+    context.report,
+  );
   for (const [place, one] of looks.entries()) {
     if (one.fetched) meter.update(place, one.fetched.part.size, one.fetched.part.size);
   }
@@ -93,14 +97,21 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
   }
   if (missing.length > 0) meter.finish();
 
-  const whole = inOrder(looks.map(({ file, fetched }) => ({ file, fetched: /** @type {FetchedFile} */ (fetched) })));
+  const whole = inOrder(
+    looks.map(({ file, fetched }) => ({ file, fetched: /** @type {FetchedFile} */ (fetched) })),
+  );
   const [first] = whole;
-  return complete(storage, index, whole.map(({ fetched }) => fetched), {
-    name: remote.name,
-    sources: [{ key: first.file.key, display: first.file.display, etag: first.fetched.etag }],
-    pinned,
-    keys: remote.files.map(({ key }) => key),
-  });
+  return complete(
+    storage,
+    index,
+    whole.map(({ fetched }) => fetched),
+    {
+      name: remote.name,
+      sources: [{ key: first.file.key, display: first.file.display, etag: first.fetched.etag }],
+      pinned,
+      keys: remote.files.map(({ key }) => key),
+    },
+  );
 }
 
 /**
@@ -113,14 +124,20 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
 export async function importModel(context, files, { name, pinned }) {
   const { storage, index, settings, signal } = context;
   const headers = await Promise.all(files.map((file) => blobHeader(file.blob, file.name)));
-  for (const [place, { blob, name: called }] of files.entries()) requireSeparate(headers[place], blob.size, called);
+  for (const [place, { blob, name: called }] of files.entries()) {
+    await requireOneFile(headers[place], blob, called);
+  }
   const order = orderOf(files.map((file, place) => ({ name: file.name, header: headers[place] })));
   const ordered = order.map((place) => files[place]);
   const title = name ?? baseName(ordered[0].name);
   const size = ordered.reduce((sum, { blob }) => sum + blob.size, 0);
   await context.makeRoom(title, size);
 
-  const meter = new ProgressMeter("import", ordered.map(({ blob }) => blob.size), context.report);
+  const meter = new ProgressMeter(
+    "import",
+    ordered.map(({ blob }) => blob.size),
+    context.report,
+  );
   /** @type {FetchedFile[]} */
   const fetched = [];
   try {
@@ -128,14 +145,21 @@ export async function importModel(context, files, { name, pinned }) {
       await discard(storage, key);
       const onBytes = (/** @type {number} */ loaded) => meter.update(place, loaded, blob.size);
       const { maxWholeBytes, shardBytes } = settings;
-      fetched.push(await importBlob(blob, called, { storage, key, signal, onBytes, maxWholeBytes, shardBytes }));
+      fetched.push(
+        await importBlob(blob, called, { storage, key, signal, onBytes, maxWholeBytes, shardBytes }),
+      );
     }
   } catch (error) {
     for (const { key } of ordered) await discard(storage, key).catch(() => {});
     throw isFull(error) ? await context.full(title, size) : error;
   }
   meter.finish();
-  return complete(storage, index, fetched, { name: title, sources: [], pinned, keys: ordered.map(({ key }) => key) });
+  return complete(storage, index, fetched, {
+    name: title,
+    sources: [],
+    pinned,
+    keys: ordered.map(({ key }) => key),
+  });
 }
 
 /**

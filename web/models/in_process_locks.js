@@ -26,7 +26,13 @@ export class InProcessLocks {
 
     await new Promise((resolve, reject) => {
       /** @type {Waiting} */
-      const waiting = { mode, start: () => { signal?.removeEventListener("abort", abort); resolve(undefined); } };
+      const waiting = {
+        mode,
+        start() {
+          signal?.removeEventListener("abort", abort);
+          resolve(undefined);
+        },
+      };
       const abort = () => {
         queue.waiting.splice(queue.waiting.indexOf(waiting), 1);
         reject(signal?.reason);

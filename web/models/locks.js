@@ -92,7 +92,9 @@ async function choose() {
 
 /** @param {string} name */
 function taken(name) {
-  return new HeadraceError("model_in_use", `${name} is in use, here or in another tab`, { detail: { lock: name } });
+  return new HeadraceError("model_in_use", `${name} is in use, here or in another tab`, {
+    detail: { lock: name },
+  });
 }
 
 /** @param {AbortSignal} signal */

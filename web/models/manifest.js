@@ -1,12 +1,13 @@
-// What is written down about a stored model: made, read field by field, and completed by what is learnt later.
+// What is written down about a stored model: made, read field by field, and completed by what is learnt
+// later.
 //
-// Counterparts: types.js tells the fields, headrace/models/manifest.py reads and writes the same. Not a reader
-// of folders: manifest_index.js is.
+// Counterparts: types.js tells the fields, headrace/models/manifest.py reads and writes the same. Not a
+// reader of folders: manifest_index.js is.
 
 import { HeadraceError } from "../errors.js";
 import { sha256Hex } from "./sha256.js";
 
-/** @import { FetchedFile, GgufHeader, HashedFile, Manifest, Origin } from "./types.js" */
+/** @import { FetchedFile, GgufHeader, Manifest, Origin } from "./types.js" */
 
 export const MANIFEST_VERSION = 1;
 
@@ -128,7 +129,7 @@ function isManifest(value) {
   );
 }
 
-/** @param {any} list @returns {list is HashedFile[]} */
+/** @param {any} list */
 function isHashedList(list) {
   return Array.isArray(list) && list.length > 0 && list.every(isHashed);
 }

@@ -1,7 +1,7 @@
 // The manifests of a store, read and changed together; and their repair when one was lost.
 //
-// Counterpart: manifest.js, which knows a single one. Every change happens under one short lock, shared by all
-// tabs. Case D2: content that no manifest names gets a new one.
+// Counterpart: manifest.js, which knows a single one. Every change happens under one short lock, shared by
+// all tabs. Case D2: content that no manifest names gets a new one.
 
 import { parseHeader } from "./gguf_header.js";
 import { withLock } from "./locks.js";
@@ -122,7 +122,8 @@ export class ManifestIndex {
     for (const shards of sets.values()) {
       const ordered = shards.sort((a, b) => indexOf(a) - indexOf(b));
       const complete =
-        ordered.length === shardOf(ordered[0].header)?.count && ordered.every((one, i) => indexOf(one) === i + 1);
+        ordered.length === shardOf(ordered[0].header)?.count &&
+        ordered.every((one, i) => indexOf(one) === i + 1);
       if (!complete) continue;
       const name = nameOf(ordered[0].header, ordered[0].part);
       manifests.push(await makeManifest(ordered, { name, sources: [] }));
@@ -154,7 +155,8 @@ export function orphans({ manifests, sizes }) {
  * @returns {string[]} names of its files that are missing or of another size
  */
 export function brokenFiles({ files }, sizes) {
-  return files.map((file) => ({ ...file, name: contentName(file.sha256) }))
+  return files
+    .map((file) => ({ ...file, name: contentName(file.sha256) }))
     .filter(({ name, size }) => sizes.get(name) !== size)
     .map(({ name }) => name);
 }
@@ -192,12 +194,11 @@ function indexOf({ header }) {
 }
 
 /**
- * What tells shards of one model from those of another, as far as their headers say.
+ * What tells shards of one model from those of another: only the first one says more.
  * @param {GgufHeader} header
  */
 function setOf(header) {
-  const told = ["general.architecture", "general.name", "split.tensors.count"];
-  return JSON.stringify([shardOf(header)?.count, ...told.map((key) => String(header.metadata.get(key)))]);
+  return `${shardOf(header)?.count} ${header.metadata.get("split.tensors.count")}`;
 }
 
 /**

@@ -77,8 +77,8 @@ class MemoryStorage {
 
   /** @param {string} from @param {string} to */
   async rename(from, to) {
-    const file = this.#find(from);
     requireFileName(to);
+    const file = this.#find(from);
     const replaced = this.#files.get(to);
     if (isOpen(file)) throw inUse(from);
     if (replaced && isOpen(replaced)) throw inUse(to);

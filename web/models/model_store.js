@@ -1,17 +1,19 @@
-// The model store: models by id, on top of a flat folder of files. Runs in workers; all tabs share what it keeps.
+// The model store: models by id, on top of a flat folder of files. Runs in workers; all tabs share what it
+// keeps.
 //
-// Counterparts: headrace/models/store.py is the Python twin; fetch_model.js brings models in, manifest_index.js
-// knows them, quota.js decides about room. Not a cache: nothing is deleted without consent or a limit.
+// Counterparts: headrace/models/store.py is the Python twin; fetch_model.js brings models in,
+// manifest_index.js knows them, quota.js decides about room. Not a cache: nothing is deleted without consent
+// or a limit.
 
 import { HeadraceError } from "../errors.js";
 import { fetchModel, importKey, importModel } from "./fetch_model.js";
+import { hashOf } from "./hashing.js";
 import { holdLock, lockIsHeld, withLock } from "./locks.js";
 import { ManifestIndex, brokenFiles } from "./manifest_index.js";
-import { baseName, contentName, isModelId, lockNames, manifestName, partialKey } from "./names.js";
+import { contentName, isModelId, lockNames, manifestName, partialKey, shardName } from "./names.js";
 import { ProgressMeter } from "./progress.js";
-import { availableBytes, chooseVictims, evictable, storageFull } from "./quota.js";
-import { createSha256 } from "./sha256.js";
-import { isTaken, whileFetching } from "./sharing.js";
+import { Room } from "./room.js";
+import { ignoreTaken, isTaken, whileFetching } from "./sharing.js";
 
 /** @import { FetchContext, TransferSettings } from "./fetch_model.js" */
 /** @import { Figures } from "./quota.js" */
@@ -27,7 +29,6 @@ import { isTaken, whileFetching } from "./sharing.js";
  * @typedef {{manifest: Manifest, files: ReadableFile[], release: () => void}} OpenModel
  */
 
-const SLICE_BYTES = 1024 * 1024;
 /** A model that vanishes between finding and opening it is fetched again, but not for ever. */
 const TRIES = 3;
 
@@ -35,7 +36,8 @@ export class ModelStore {
   #storage;
   #index;
   #locks;
-  #limitBytes;
+  #room;
+  #mayEvict;
   #settings;
 
   /**
@@ -47,7 +49,11 @@ export class ModelStore {
     this.#storage = storage;
     this.#index = new ManifestIndex(storage);
     this.#locks = lockNames(storage);
-    this.#limitBytes = limitBytes;
+    this.#mayEvict = limitBytes !== null;
+    this.#room = new Room(storage, limitBytes, {
+      list: () => this.list(),
+      remove: (id) => this.delete(id, { wait: false }),
+    });
     this.#settings = settings;
   }
 
@@ -58,18 +64,22 @@ export class ModelStore {
   /**
    * The model of an address: as it is stored, without asking the network, or downloaded.
    * @param {RemoteModel} remote
-   * @param {BringOptions & {refresh?: boolean}} [options] `refresh` asks the server whether there is a newer one
+   * @param {BringOptions & {refresh?: boolean}} [options] `refresh` asks the server whether there is a newer
+   *   one
    * @returns {Promise<Manifest>}
    */
   async obtain(remote, options = {}) {
     const { onProgress = () => {}, signal, pinned, evict, refresh = false } = options;
     const stored = refresh ? null : await this.#storedAs(remote);
-    if (stored) return this.#pinned(stored, pinned);
+    if (stored) {
+      await this.#room.removeLeft(stored.left);
+      return this.#pinned(stored.manifest, pinned);
+    }
 
     const keys = remote.files.map(({ key }) => key);
     return whileFetching(this.#storage, keys, { signal, onProgress }, async (report) => {
       // Whoever has waited finds here what another tab has brought.
-      const known = await this.#storedAs(remote);
+      const known = (await this.#storedAs(remote))?.manifest ?? null;
       if (known && !refresh) return this.#pinned(known, pinned);
       const context = this.#context({ report, signal, evict });
       return this.#pinned(await fetchModel(context, remote, { pinned, known }), pinned);
@@ -111,7 +121,10 @@ export class ModelStore {
     await this.repair();
     const { manifests } = await this.#index.read();
     const models = await Promise.all(
-      manifests.map(async (manifest) => ({ ...manifest, inUse: await lockIsHeld(this.#locks.use(manifest.id)) })),
+      manifests.map(async (manifest) => ({
+        ...manifest,
+        inUse: await lockIsHeld(this.#locks.use(manifest.id)),
+      })),
     );
     return models.sort((a, b) => Date.parse(b.addedAt) - Date.parse(a.addedAt));
   }
@@ -179,12 +192,18 @@ export class ModelStore {
     const damaged = await withLock(this.#locks.use(id), { shared: true, signal }, async () => {
       const manifest = await this.#get(id);
       const broken = brokenFiles(manifest, (await this.#index.read()).sizes);
-      const meter = new ProgressMeter("verify", manifest.files.map(({ size }) => size), onProgress);
+      const meter = new ProgressMeter(
+        "verify",
+        manifest.files.map(({ size }) => size),
+        onProgress,
+      );
       for (const [place, { sha256, size }] of manifest.files.entries()) {
         const name = contentName(sha256);
         if (broken.includes(name)) continue;
         const onBytes = (/** @type {number} */ loaded) => meter.update(place, loaded, size);
-        if ((await this.#hash(name, onBytes, signal)) !== sha256) broken.push(name);
+        const file = await this.#storage.openRead(name);
+        const found = await hashOf(file, signal, onBytes).finally(() => file.close());
+        if (found !== sha256) broken.push(name);
       }
       return broken;
     });
@@ -242,12 +261,9 @@ export class ModelStore {
    */
   async export(id) {
     const { name, files } = await this.#get(id);
-    const stem = baseName(name);
-    const count = String(files.length).padStart(5, "0");
     return Promise.all(
       files.map(async ({ sha256 }, place) => ({
-        name:
-          files.length === 1 ? `${stem}.gguf` : `${stem}-${String(place + 1).padStart(5, "0")}-of-${count}.gguf`,
+        name: shardName(name, place, files.length),
         blob: await this.#storage.blob(contentName(sha256)),
       })),
     );
@@ -255,7 +271,7 @@ export class ModelStore {
 
   /** @returns {Promise<Figures & {storage: "opfs" | "memory"}>} */
   async usage() {
-    return { ...(await this.#figures()), storage: this.#storage.kind };
+    return { ...(await this.#room.figures()), storage: this.#storage.kind };
   }
 
   /**
@@ -269,15 +285,16 @@ export class ModelStore {
   }
 
   /**
-   * What is stored whole of an address, or has the hashes that the caller wants.
+   * What is stored whole of an address, and has the hashes that the caller wants.
    * @param {RemoteModel} remote
-   * @returns {Promise<Manifest | null>}
+   * @returns {Promise<{manifest: Manifest, left: Set<string>} | null>} `left` are keys of its files of which
+   *   a crash has left something after the download was complete
    */
   async #storedAs({ files }) {
     const { manifests, sizes } = await this.#index.read();
     const keys = new Set(files.map(({ key }) => key));
     const wanted = files.flatMap(({ sha256 }) => sha256 ?? []);
-    const known = manifests.find(({ parts, sources }) => {
+    const manifest = manifests.find(({ parts, sources }) => {
       const digests = parts.map(({ sha256 }) => sha256);
       return (
         parts.length === files.length &&
@@ -285,7 +302,9 @@ export class ModelStore {
         sources.some(({ key }) => keys.has(key))
       );
     });
-    return known && brokenFiles(known, sizes).length === 0 ? known : null;
+    if (!manifest || brokenFiles(manifest, sizes).length > 0) return null;
+    const left = [...sizes.keys()].flatMap((name) => partialKey(name) ?? []).filter((key) => keys.has(key));
+    return { manifest, left: new Set(left) };
   }
 
   /**
@@ -300,53 +319,16 @@ export class ModelStore {
    * @param {{report: (progress: StoreProgress) => void, signal?: AbortSignal, evict?: boolean}} call
    * @returns {FetchContext}
    */
-  #context({ report, signal, evict = this.#limitBytes !== null }) {
+  #context({ report, signal, evict = this.#mayEvict }) {
     return {
       storage: this.#storage,
       index: this.#index,
       settings: this.#settings,
-      makeRoom: (name, needed) => this.#makeRoom(name, needed, evict),
-      full: async (name, needed) =>
-        storageFull(name, needed, await this.#figures(), evictable(await this.list())),
+      makeRoom: (name, needed) => this.#room.make(name, needed, evict),
+      full: (name, needed) => this.#room.full(name, needed),
       report,
       signal,
     };
-  }
-
-  /**
-   * @param {string} name
-   * @param {number} needed bytes
-   * @param {boolean} mayEvict
-   */
-  async #makeRoom(name, needed, mayEvict) {
-    if (needed <= availableBytes(await this.#figures())) return;
-    if (mayEvict) await this.#removeAbandoned();
-    /** @type {Set<string>} models that somebody began to use meanwhile */
-    const busy = new Set();
-    for (;;) {
-      const figures = await this.#figures();
-      const missing = needed - availableBytes(figures);
-      if (missing <= 0) return;
-      const candidates = evictable(await this.list(), [...busy]);
-      const victims = mayEvict ? chooseVictims(candidates, missing) : null;
-      if (!victims) throw storageFull(name, needed, figures, candidates);
-      const [{ id }] = victims;
-      await this.delete(id, { wait: false }).catch((error) => {
-        ignoreTaken(error);
-        busy.add(id);
-      });
-    }
-  }
-
-  /** Removes what is left of downloads that nobody continues now. */
-  async #removeAbandoned() {
-    const names = (await this.#storage.list()).map(({ name }) => name);
-    for (const key of new Set(names.flatMap((name) => partialKey(name) ?? []))) {
-      const remove = async () => {
-        for (const name of names) if (partialKey(name) === key) await this.#storage.remove(name);
-      };
-      await withLock(this.#locks.fetch(key), { wait: false }, remove).catch(ignoreTaken);
-    }
   }
 
   /**
@@ -366,41 +348,6 @@ export class ModelStore {
       await this.#storage.remove(manifestName(id));
     });
   }
-
-  /** @returns {Promise<Figures>} */
-  async #figures() {
-    const [{ usedBytes, quotaBytes }, files] = await Promise.all([this.#storage.estimate(), this.#storage.list()]);
-    const modelBytes = files.reduce((sum, { size }) => sum + size, 0);
-    return { usedBytes, quotaBytes, modelBytes, limitBytes: this.#limitBytes };
-  }
-
-  /**
-   * In slices, with a pause after each few, so that the worker stays responsive.
-   * @param {string} name
-   * @param {(loaded: number) => void} onBytes
-   * @param {AbortSignal} [signal]
-   */
-  async #hash(name, onBytes, signal) {
-    const file = await this.#storage.openRead(name);
-    try {
-      const sha256 = await createSha256();
-      const slice = new Uint8Array(SLICE_BYTES);
-      for (let at = 0; at < file.size; ) {
-        const read = file.read(slice, at);
-        if (read === 0) break;
-        sha256.update(slice.subarray(0, read));
-        at += read;
-        onBytes(at);
-        await new Promise((resolve) => setTimeout(resolve));
-        if (signal?.aborted) {
-          throw new HeadraceError("cancelled", "the check of a model was cancelled", { cause: signal.reason });
-        }
-      }
-      return sha256.digest();
-    } finally {
-      file.close();
-    }
-  }
 }
 
 /** @param {string} id */
@@ -414,9 +361,13 @@ function unknownModel(id) {
  */
 function damagedModel({ id, name }, damaged) {
   const list = damaged.join(", ");
-  return new HeadraceError("model_not_found", `the stored model ${name} is damaged: ${list}; download it again`, {
-    detail: { id, damaged },
-  });
+  return new HeadraceError(
+    "model_not_found",
+    `the stored model ${name} is damaged: ${list}; download it again`,
+    {
+      detail: { id, damaged },
+    },
+  );
 }
 
 /**
@@ -427,9 +378,4 @@ function inUse(id, name) {
   return new HeadraceError("model_in_use", `the model ${name} is in use, here or in another tab`, {
     detail: { id },
   });
-}
-
-/** @param {unknown} error */
-function ignoreTaken(error) {
-  if (!isTaken(error)) throw error;
 }

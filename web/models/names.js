@@ -1,7 +1,7 @@
 // How the files and the locks of a model store are called.
 //
-// Counterparts: manifest.js and model_store.js use these names, headrace/models/ has the same for files. Not a
-// place for file contents.
+// Counterparts: manifest.js and model_store.js use these names, headrace/models/ has the same for files. Not
+// a place for file contents.
 
 /** @import { Storage } from "./types.js" */
 
@@ -51,6 +51,17 @@ export function baseName(name) {
   const last = name.split(/[\\/]/).pop() ?? "";
   const stem = last.replace(/\.gguf$/i, "").replace(/-\d{5}-of-\d{5}$/, "");
   return stem.replace(/[^\w.() -]+/g, "_").replace(/^\.+/, "") || "model";
+}
+
+/**
+ * @param {string} name what people call the model
+ * @param {number} index of the file, from 0
+ * @param {number} count of files
+ * @returns {string} a name as gguf-split gives them
+ */
+export function shardName(name, index, count) {
+  const digits = (/** @type {number} */ value) => String(value).padStart(5, "0");
+  return baseName(name) + (count === 1 ? "" : `-${digits(index + 1)}-of-${digits(count)}`) + ".gguf";
 }
 
 /** @typedef {{fetch(key: string): string, use(id: string): string, manifests: string}} LockNames */

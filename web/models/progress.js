@@ -1,4 +1,5 @@
-// How far a download, an import or a check is: many files as one, with rate and time left, ten times a second.
+// How far a download, an import or a check is: many files as one, with rate and time left, ten times a
+// second.
 //
 // Counterpart: types.js (StoreProgress); headrace/models/progress.py is the Python twin. Not a clock of its
 // own: it speaks only when bytes have come.

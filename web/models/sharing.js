@@ -30,7 +30,8 @@ export async function whileFetching(storage, keys, { signal, onProgress }, actio
   const releases = [];
   let waiting = false;
   channel.onmessage = ({ data }) => {
-    if (waiting && keys.some((key) => data.keys.includes(key))) onProgress({ ...data.progress, phase: "wait" });
+    if (waiting && keys.some((key) => data.keys.includes(key)))
+      onProgress({ ...data.progress, phase: "wait" });
   };
   try {
     // In one order for everybody, so that two sets with a file in common never wait for each other.
@@ -58,4 +59,9 @@ export async function whileFetching(storage, keys, { signal, onProgress }, actio
 /** @param {unknown} error */
 export function isTaken(error) {
   return error instanceof HeadraceError && error.code === "model_in_use";
+}
+
+/** @param {unknown} error */
+export function ignoreTaken(error) {
+  if (!isTaken(error)) throw error;
 }

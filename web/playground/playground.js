@@ -88,6 +88,9 @@ function showProgress({ phase, loaded, total }) {
   const percent = fraction === null ? "" : ` ${Math.floor(100 * fraction)} %`;
   page.progressText.textContent = {
     start: "Starting the engine…",
+    wait: "Waiting for another tab that downloads the same model…",
+    import: `Copying the model into the store…${percent}`,
+    verify: `Checking the model…${percent}`,
     download: `Downloading the model: ${megabytes(loaded)}${total ? ` of ${megabytes(total)}` : ""}`,
     load: `Reading the model…${percent}`,
   }[phase];

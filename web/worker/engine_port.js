@@ -6,11 +6,12 @@
 import { HeadraceError } from "../errors.js";
 import { versionMismatch } from "./artifact.js";
 import { engineAborted, otherBuild, startInstance } from "./instance.js";
-import { ReadAhead } from "./read_ahead.js";
+import { MountedFile } from "./mounted_file.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
 /** @import { Instance } from "./instance.js" */
-/** @import { ModelFiles, WorkerEvent } from "./protocol.js" */
+/** @import { ReadableFile } from "../models/types.js" */
+/** @import { ModelFiles, StorageCounters, WorkerEvent } from "./protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /** HR_ABI_VERSION of native/include/headrace.h. */
@@ -36,7 +37,10 @@ export class EnginePort {
   #engine;
   /** A size_t for hr_engine_events to write to. */
   #lengthCell;
-  #mounts = 0;
+  /** @type {{folder: string, files: MountedFile[]}[]} */
+  #mounts = [];
+  #mountCount = 0;
+  #counters = { bytesRead: 0, reads: 0, readMs: 0 };
 
   /**
    * Starts the artifact and checks that it is the one this file was written for.
@@ -65,44 +69,63 @@ export class EnginePort {
   }
 
   /**
-   * Makes a Blob readable to the engine, lazily: nothing is copied before it is read.
-   * @param {Blob} blob
-   * @param {string} name
-   * @returns {string} the path to load
+   * Makes files readable to the engine, lazily: nothing is copied before it is read. They are this port's to
+   * close, see `unmount`.
+   * @param {{name: string, file: ReadableFile}[]} files names are only shown
+   * @returns {string[]} the paths to load, in the same order
    */
-  mount(blob, name) {
-    const { FS, WORKERFS } = this.#module;
-    const folder = `/models/${this.#mounts++}`;
-    const file = name.replace(/[^\w.-]+/g, "_").replace(/^\.*$/, "model.gguf");
-    const reader = new FileReaderSync();
-    // WORKERFS slices what is mounted and has its reader read the slice, which is done by then.
-    const data = new ReadAhead(blob, (part) => reader.readAsArrayBuffer(part));
-    WORKERFS.reader = { readAsArrayBuffer: ({ bytes }) => bytes };
+  mount(files) {
+    const { FS, STORAGEFS } = this.#module;
+    const folder = `/models/${this.#mountCount++}`;
+    const mounted = files.map(({ name, file }) => new MountedFile(name, file, this.#counters));
+    const named = mounted.map((file, index) => ({ name: pathName(mounted, index), file }));
     FS.mkdirTree(folder);
-    FS.mount(WORKERFS, { blobs: [{ name: file, data }] }, folder);
-    return `${folder}/${file}`;
+    FS.mount(STORAGEFS, { files: named }, folder);
+    this.#mounts.push({ folder, files: mounted });
+    return named.map(({ name }) => `${folder}/${name}`);
+  }
+
+  /** Closes every file that was mounted: a model that is loaded lies in memory. */
+  unmount() {
+    for (const { folder, files } of this.#mounts.splice(0)) {
+      this.#module.FS.unmount(folder);
+      for (const file of files) file.close();
+    }
   }
 
   /**
    * Loads mounted files; blocks until that is done. The outcome is an event, see `takeEvents`.
-   * @param {ModelFiles<string>} paths
+   * @param {ModelFiles<string[]>} paths of the adapters one each
    * @param {LoadOptions} options
    * @param {(fraction: number) => void} onProgress from 0 to 1, called during the load
+   * @throws {HeadraceError} storage_failed and others of the files, when it failed because they could not be
+   *   read
    */
   load({ adapters = [], ...paths }, options, onProgress) {
-    const named = adapters.map(({ model, ...adapter }) => ({ ...adapter, path: model }));
+    const named = adapters.map(({ model: [path], ...adapter }) => ({ ...adapter, path }));
     const command = JSON.stringify({ ...paths, adapters: named, options });
     const progress = this.#module.addFunction((_user, fraction) => {
       onProgress(fraction);
       return 1;
     }, "iid");
     try {
-      this.#withText(command, (pointer, length) =>
+      const loaded = this.#withText(command, (pointer, length) =>
         this.#call("hr_engine_load", this.#engine, pointer, length, progress, 0),
       );
+      if (loaded === 0) this.#throwReadFailure();
     } finally {
       this.#module.removeFunction(progress);
     }
+  }
+
+  /** @returns {StorageCounters} what was read of all files that were ever mounted */
+  storageCounters() {
+    return { ...this.#counters };
+  }
+
+  /** Bytes of the engine's memory. It never shrinks: this is also the most that it ever was. */
+  get heapBytes() {
+    return this.#memory.buffer.byteLength;
   }
 
   /** @param {string} request an EngineRequest as JSON */
@@ -137,6 +160,13 @@ export class EnginePort {
   free() {
     this.#call("hr_engine_free", this.#engine);
     this.#call("free", this.#lengthCell);
+  }
+
+  /** The engine only learns that a read failed, and takes the file for a damaged one. */
+  #throwReadFailure() {
+    const failures = this.#mounts.flatMap(({ files }) => files.map((file) => file.failure));
+    const failure = failures.find((error) => error !== null);
+    if (failure) throw failure;
   }
 
   /**
@@ -175,4 +205,14 @@ export class EnginePort {
       throw engineAborted(error, this.#log);
     }
   }
+}
+
+/**
+ * A file's name in a path, which no other one in its folder has.
+ * @param {MountedFile[]} files
+ * @param {number} index
+ */
+function pathName(files, index) {
+  const clean = files.map(({ name }) => name.replace(/[^\w.-]+/g, "_").replace(/^\.*$/, "model.gguf"));
+  return clean.indexOf(clean[index]) === index ? clean[index] : `${index}-${clean[index]}`;
 }

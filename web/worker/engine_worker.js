@@ -6,10 +6,10 @@
 import { HeadraceError } from "../errors.js";
 import { findArtifact } from "./artifact.js";
 import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
-import { openModelFiles } from "./model_source.js";
+import { ModelOpener } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
-/** @import { OpenFile } from "./model_source.js" */
+/** @import { OpenedModel } from "./model_source.js" */
 /** @import { Command, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
 
 const PROGRESS_INTERVAL_MS = 100;
@@ -44,7 +44,7 @@ scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =
   fail(HeadraceError.from(reason, "worker_crashed", "the engine's worker failed"));
 
 /** @param {OpenCommand} command */
-async function open({ artifactsUrl, artifact, threads, files, options, lock }) {
+async function open({ artifactsUrl, artifact, threads, files, store, options, lock }) {
   await holdLock(lock);
   const report = progressReporter();
 
@@ -53,24 +53,34 @@ async function open({ artifactsUrl, artifact, threads, files, options, lock }) {
   const port = await EnginePort.start(addresses, threads);
   report({ phase: "start", loaded: 1, total: 1 });
 
-  const opened = await openModelFiles(files, (file, loaded, total) =>
-    report({ phase: "download", file, loaded, total }),
-  );
-  port.load(mountFiles(port, opened), { ...options, threads }, (fraction) =>
-    report({ phase: "load", loaded: fraction, total: 1 }),
-  );
+  const opener = new ModelOpener(store, (file, progress) => report({ file, ...progress }));
+  const opened = await opener.open(files);
+  post([{ type: "opened", source: opened.model.source, reasons: opener.reasons }]);
+  const paths = mountFiles(port, opened);
+  try {
+    port.load(paths, { ...options, threads }, (fraction) =>
+      report({ phase: "load", loaded: fraction, total: 1 }),
+    );
+  } finally {
+    port.unmount();
+  }
   loop = new TickLoop(port, post, fail);
-  post(port.takeEvents());
+  const { bytesRead, readMs } = port.storageCounters();
+  const hostFacts = {
+    storage: { kind: opened.model.source.kind, bytesRead, readMs },
+    heapBytes: port.heapBytes,
+  };
+  post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
 
 /**
  * @param {EnginePort} port
- * @param {ModelFiles<OpenFile>} files
- * @returns {ModelFiles<string>} where the engine finds them
+ * @param {ModelFiles<OpenedModel>} files
+ * @returns {ModelFiles<string[]>} where the engine finds them
  */
 function mountFiles(port, { model, draftModel, adapters = [] }) {
-  /** @param {OpenFile} file */
-  const mount = ({ blob, name }) => port.mount(blob, name);
+  /** @param {OpenedModel} opened */
+  const mount = (opened) => port.mount(opened.files);
   return {
     model: mount(model),
     ...(draftModel && { draftModel: mount(draftModel) }),
@@ -101,7 +111,7 @@ function progressReporter() {
   let lastPart = "";
   return (progress) => {
     const now = performance.now();
-    const part = progress.phase === "download" ? progress.file : progress.phase;
+    const part = "file" in progress ? `${progress.phase} ${progress.file}` : progress.phase;
     const ended = progress.loaded === progress.total;
     if (part === lastPart && !ended && now - lastTime < PROGRESS_INTERVAL_MS) return;
     lastTime = now;

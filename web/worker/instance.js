@@ -6,7 +6,7 @@
 import { HeadraceError } from "../errors.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
-/** @import { Chunk } from "./read_ahead.js" */
+/** @import { MountedFile } from "./mounted_file.js" */
 
 /** The engine's last words, kept for the error that ends it. */
 const LOG_LINES = 20;
@@ -14,8 +14,9 @@ const LOG_LINES = 20;
 /**
  * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`.
  * @typedef {Record<`_${string}`, (...args: number[]) => number> & {
- *   FS: {mkdirTree(path: string): void, mount(type: unknown, options: object, path: string): void},
- *   WORKERFS: {reader: {readAsArrayBuffer(chunk: Chunk): ArrayBuffer} | null},
+ *   FS: {mkdirTree(path: string): void, unmount(path: string): void,
+ *     mount(type: object, options: {files: {name: string, file: MountedFile}[]}, path: string): void},
+ *   STORAGEFS: object,
  *   addFunction(callback: (...args: number[]) => number, signature: string): number,
  *   removeFunction(pointer: number): void}} EmscriptenModule
  */

@@ -7,25 +7,29 @@
 /** @import { EmbedOptions, FinishReason, GenerationOptions } from "headrace/declarations" */
 /** @import { LoadOptions, Operation, TokenizeOptions } from "headrace/declarations" */
 /** @import { WireError } from "../errors.js" */
+/** @import { ModelInput } from "../models/store_protocol.js" */
+/** @import { StoreProgress } from "../models/types.js" */
 
 // --- Commands: page to worker -------------------------------------------------------------------------
 
 /**
- * Where a file's bytes come from. A URL is absolute; a blob's name is only shown, never opened.
- * @typedef {{kind: "url", url: string} | {kind: "blob", blob: Blob, name: string}} ModelSource
+ * `T` says where a model lies: a ModelInput on its way to the worker, the paths of its files for the engine.
+ * @template T
+ * @typedef {{model: T, draftModel?: T, adapters?: {name: string, model: T, scale?: number}[]}} ModelFiles
  */
 
 /**
- * `T` says where a file lies: a ModelSource on its way to the worker, a path for the engine.
- * @template T
- * @typedef {{model: T, draftModel?: T, adapters?: {name: string, model: T, scale?: number}[]}} ModelFiles
+ * What is kept: "auto" what has an address, "keep" local files too, "memory" nothing. `limitBytes` of all
+ * stored models, null for none; `evict` as in BringOptions.
+ * @typedef {{kind: "auto" | "memory" | "keep", limitBytes: number | null, evict?: boolean,
+ *   huggingFace?: string}} StoreOptions
  */
 
 /**
  * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. The worker holds the
  * Web Lock `lock` for as long as it lives, from before its first message on.
  * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number,
- *   files: ModelFiles<ModelSource>, options: LoadOptions, lock: string}} OpenCommand
+ *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, lock: string}} OpenCommand
  */
 
 /** @typedef {{type: "text", text: string}} TextPart */
@@ -76,10 +80,14 @@
 
 /**
  * `start` is compiling and starting the engine, `load` the engine reading the model: both run from 0 to 1 of
- * 1. `download` counts the bytes of one file (total null when the server does not tell); `file` is "model",
- * "draftModel" or an adapter's name behind "adapters.".
+ * 1. The others are the store's and count bytes of one model; `file` is "model", "draftModel" or an adapter's
+ * name behind "adapters.".
  * @typedef {{phase: "start" | "load", loaded: number, total: number}
- *   | {phase: "download", file: string, loaded: number, total: number | null}} Progress
+ *   | {file: string} & StoreProgress} Progress
+ */
+
+/** Where an endpoint's model comes from; `modelId` is its id in the store, null for a local file.
+ * @typedef {{kind: StorageKind, modelId: string | null}} ModelOrigin
  */
 
 /**
@@ -91,6 +99,11 @@
  * Bytes: of the tensors, of KV caches or recurrent states, and of what forward passes compute in; a draft
  * model's included.
  * @typedef {{modelBytes: number, contextBytes: number, computeBytes: number}} MemoryUse
+ */
+
+/**
+ * Where the model's bytes lay: in the model store, in memory, or in a file of the user's, used in place.
+ * @typedef {"opfs" | "memory" | "file"} StorageKind
  */
 
 /**
@@ -107,7 +120,7 @@
 /**
  * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
  * engine's memory, which never shrinks, so that it is the peak of loading.
- * @typedef {EngineReady & {storage: {kind: "opfs" | "memory", bytesRead: number, readMs: number},
+ * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
  *   heapBytes: number}} ReadyEvent
  */
 
@@ -207,7 +220,7 @@
  */
 
 /**
- * `engine_failed` and `closed` are final.
+ * `opened` says where the model lies and why, before it is loaded. `engine_failed` and `closed` are final.
  * @typedef {ReadyEvent
  *   | {type: "accepted", id: number} & Acceptance<Required<GenerationOptions> | Required<EmbedOptions>>
  *   | {type: "tokens", id: number} & TokenBatch
@@ -215,6 +228,7 @@
  *   | {type: "failed", id: number, error: WireError}
  *   | {type: "engine_failed", error: WireError}
  *   | {type: "progress"} & Progress
+ *   | {type: "opened", source: ModelOrigin, reasons: string[]}
  *   | {type: "closed"}} WorkerEvent
  */
 
