@@ -83,8 +83,9 @@ class Folder:
                 return None
 
     def write_text(self, name: str, text: str) -> None:
-        """Whole or not at all, also in a crash."""
-        temporary = self.path / f".{name}.{os.getpid()}"
+        """Whole or not at all, also in a crash. Two may not write one name at once."""
+        # Always the same name: what a process that dies leaves is replaced by the next one that writes.
+        temporary = self.path / f".{name}"
         with typed_errors(f"write {name}"):
             try:
                 with temporary.open("w", encoding="utf-8") as file:

@@ -268,7 +268,7 @@ def test_a_projector_goes_with_its_last_model(
 
 def test_old_leftovers_are_removed(store: ModelStore) -> None:
     key = "0" * 64
-    old = [store.folder / name for name in (f"partial-{key}-1.gguf", f".model-{key}.json.1")]
+    old = [store.folder / name for name in (f"partial-{key}-1.gguf", f".model-{key}.json")]
     fresh = store.folder / f"partial-{'1' * 64}-1.gguf"
     for path in (*old, fresh):
         path.write_bytes(b"x")
