@@ -132,6 +132,7 @@ class Download:
         self._unflushed = 0
         self._more_to_hash = asyncio.Event()
         self._more_to_flush = asyncio.Event()
+        self._flushed = asyncio.Event()
         if self._partial.is_complete:
             self._wake()
 
@@ -248,6 +249,10 @@ class Download:
             if end is not None:
                 chunk = chunk[: end - at]
             at = self._take(chunk, at)
+            # A disk that flushes slowly must not leave much that the journal does not know.
+            while self._unflushed >= self._limits.journal_bytes and not self._partial.is_complete:
+                self._flushed.clear()
+                await self._flushed.wait()
             if end is not None and at >= end:
                 return
         if not self._sniffed:
@@ -308,7 +313,9 @@ class Download:
             await self._more_to_flush.wait()
             self._more_to_flush.clear()
             self._unflushed = 0
+            self._flushed.set()
             await _in_thread(self._partial.flush, self._partial.ranges.copy())
+            self._flushed.set()
 
 
 async def _all(*work: Coroutine[Any, Any, object]) -> None:
