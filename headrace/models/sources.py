@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import quote, unquote, unquote_to_bytes
+from urllib.parse import quote, unquote
 
 from headrace.errors import HeadraceError
 from headrace.models.shard_names import shard_names
@@ -283,7 +283,7 @@ def _with_credentials(url: _Url, headers: Mapping[str, str]) -> dict[str, str]:
     given = any(name.lower() == "authorization" for name in headers)
     if given or not (url.user or url.password):
         return dict(headers)
-    pair = unquote_to_bytes(url.user) + b":" + unquote_to_bytes(url.password)
+    pair = f"{_unquoted(url.user)}:{_unquoted(url.password)}".encode()
     return {**headers, "Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,11 @@ def in_javascript(node: Path, **cases: list[Any]) -> dict[str, Any]:
 def in_python(**cases: list[Any]) -> dict[str, Any]:
     """The same, from the Python twins."""
     return {
-        "files": [_attempt(lambda case=case: _inspect(case)) for case in cases.get("files", [])],
+        "files": [_attempt(partial(_inspect, case)) for case in cases.get("files", [])],
         "heads": [
-            _attempt(lambda head=head: require_gguf(bytes.fromhex(head), "case"))
-            for head in cases.get("heads", [])
+            _attempt(partial(require_gguf, bytes.fromhex(head), "case")) for head in cases.get("heads", [])
         ],
-        "sources": [_attempt(lambda case=case: _resolve(case)) for case in cases.get("sources", [])],
+        "sources": [_attempt(partial(_resolve, case)) for case in cases.get("sources", [])],
     }
 
 

@@ -7,6 +7,8 @@ test_models_gguf.py.
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -142,7 +144,7 @@ def test_any_splitting_keeps_every_tensor(
         assert pieces == [Piece(None, 0, len(data))]
         return
     assert pieces[0].start == header_of(data).data_start
-    assert all(one.end == other.start for one, other in zip(pieces, pieces[1:], strict=False))
+    assert all(one.end == other.start for one, other in pairwise(pieces))
     shards = [(piece.header or b"") + data[piece.start : piece.end] for piece in pieces]
     check_shards(data, shards, shard_bytes)
     assert "split.foreign" not in header_of(shards[0]).metadata
@@ -235,7 +237,7 @@ def test_a_shard_missing_doubled_or_foreign(trio: list[NamedHeader], tmp_path: P
     other = shards_of(built(tmp_path, [9, 9, 9, 9]), 1)
     for foreign in (other[2], shards_of(built(tmp_path, [7, 7, 7]), 1)[1], built(tmp_path, [8])):
         stranger = NamedHeader("stranger.gguf", header_of(foreign))
-        error = refusal(lambda stranger=stranger: order_shards([*trio[:2], stranger]))
+        error = refusal(partial(order_shards, [*trio[:2], stranger]))
         assert error.code == "invalid_request"
         assert "stranger.gguf" in error.message
     assert refusal(lambda: order_shards([])).code == "invalid_request"
@@ -251,7 +253,7 @@ def test_joined_shards_are_recognised(tmp_path: Path) -> None:
     header = header_of(joined)
     following = joined[header.data_end :]
     for known in (None, following):
-        error = refusal(lambda known=known: require_separate(header, len(joined), "big.gguf", known))
+        error = refusal(partial(require_separate, header, len(joined), "big.gguf", known))
         assert error.code == "model_invalid"
         assert "big.gguf is made of several of the 3 shards" in error.message
     require_separate(header, len(shards[0]), "one.gguf")

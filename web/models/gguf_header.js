@@ -52,8 +52,8 @@ class HeaderGoesOn extends Error {}
 /**
  * @param {Uint8Array} bytes the file's first bytes
  * @param {string} name how a message calls the file
- * @param {number | null} [size] of the whole file, when it is known: a header that cannot lie in it is refused
- *   at once
+ * @param {number | null} [size] of the whole file, when it is known: a header that cannot lie in it is
+ *   refused at once
  * @returns {GgufHeader | null} null when the header goes on behind `bytes`
  * @throws {HeadraceError} model_invalid; model_truncated when it goes on behind `size`
  */
@@ -374,7 +374,8 @@ function readTensor(cursor, name, alignment) {
   if (type === undefined) cursor.refuse(`the tensor ${name} is of the unknown type ${id}`);
   const row = shape[0] ?? 1;
   if (row % type.blockElements !== 0) {
-    cursor.refuse(`the rows of the tensor ${name} have ${row} elements, which are no whole ${type.name} blocks`);
+    const blocks = `${type.name} blocks`;
+    cursor.refuse(`the rows of the tensor ${name} have ${row} elements, which are no whole ${blocks}`);
   }
   const bytes = (elements / type.blockElements) * type.blockBytes;
   const offset = cursor.u64();

@@ -6,8 +6,8 @@ const PATTERN = /^(.*-)([0-9]{5})(-of-)([0-9]{5})(\.gguf)$/is;
 
 /**
  * @param {string} name of one shard, in upper or lower case
- * @returns {{index: number, count: number, names: string[]} | null} which it is, from 1, and the names of all;
- *   null when the name is not that of a shard
+ * @returns {{index: number, count: number, names: string[]} | null} which it is, from 1, and the names of
+ *   all; null when the name is not that of a shard
  */
 export function shardNames(name) {
   const match = PATTERN.exec(name);

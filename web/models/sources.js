@@ -33,8 +33,8 @@ export function isStoredId(text) {
  * @param {string} [options.base] what relative URLs are relative to
  * @param {string} [options.huggingFace] where "hf:" leads (default: HUGGING_FACE)
  * @param {Record<string, string>} [options.headers] sent with every request, never shown or stored
- * @param {string | (string | null)[]} [options.sha256] what the published file must have; of several files, one
- *   for each, in the order of `source`, or of the shards that one name stands for
+ * @param {string | (string | null)[]} [options.sha256] what the published file must have; of several
+ *   files, one for each, in the order of `source`, or of the shards that one name stands for
  * @returns {Promise<RemoteModel>}
  * @throws {HeadraceError} invalid_option
  */
@@ -56,7 +56,9 @@ export async function resolveRemote(source, { base, huggingFace = HUGGING_FACE, 
  * @param {string} huggingFace
  */
 function absolute(source, base, huggingFace) {
-  if (isStoredId(source)) throw refused(`${source} is the id of a stored model, not where one can be fetched`);
+  if (isStoredId(source)) {
+    throw refused(`${source} is the id of a stored model, not where one can be fetched`);
+  }
   let url;
   try {
     url = new URL(source.startsWith(SCHEME) ? huggingFaceUrl(source, huggingFace) : source, base);
@@ -67,7 +69,9 @@ function absolute(source, base, huggingFace) {
   if (url.protocol !== "https:" && url.protocol !== "http:") {
     throw refused(`models are fetched from http and https, not from ${url.protocol}`);
   }
-  if (isHuggingFace(url, huggingFace)) url.pathname = url.pathname.replace(/^(\/[^/]+\/[^/]+)\/blob\//, "$1/resolve/");
+  if (isHuggingFace(url, huggingFace)) {
+    url.pathname = url.pathname.replace(/^(\/[^/]+\/[^/]+)\/blob\//, "$1/resolve/");
+  }
   url.hash = "";
   return url;
 }
@@ -78,12 +82,14 @@ function shown(source) {
 }
 
 /**
- * Whether addresses there are built as on huggingface.co, where a file's page is at blob/ and itself at resolve/.
+ * Whether addresses there are built as on huggingface.co, where a file's page is at blob/ and itself at
+ * resolve/.
  * @param {URL} url
  * @param {string} huggingFace
  */
 function isHuggingFace(url, huggingFace) {
-  return [HUGGING_FACE, huggingFace].some((base) => URL.canParse(base) && new URL(base).origin === url.origin);
+  const bases = [HUGGING_FACE, huggingFace];
+  return bases.some((base) => URL.canParse(base) && new URL(base).origin === url.origin);
 }
 
 /**
@@ -179,7 +185,9 @@ function expectedHashes(sha256, count) {
   }
   return given.map((digest) => {
     if (digest === null) return null;
-    if (!/^[0-9a-f]{64}$/i.test(digest)) throw refused(`sha256 must be 64 hexadecimal digits, not "${digest}"`);
+    if (!/^[0-9a-f]{64}$/i.test(digest)) {
+      throw refused(`sha256 must be 64 hexadecimal digits, not "${digest}"`);
+    }
     return digest.toLowerCase();
   });
 }
@@ -191,20 +199,17 @@ function expectedHashes(sha256, count) {
  * @returns {Promise<RemoteFile>}
  */
 async function remoteFile(url, headers, sha256) {
-  const bare = new URL(url);
-  bare.username = "";
-  bare.password = "";
-  const identity = new URL(bare);
+  const display = url.origin + url.pathname;
   // As text: a URL's searchParams would write the other parameters anew.
-  identity.search = bare.search
+  const kept = url.search
     .slice(1)
     .split("&")
-    .filter((parameter) => parameter.split("=")[0] !== "download")
-    .join("&");
+    .filter((parameter) => parameter.split("=")[0] !== "download");
+  const query = kept.some((parameter) => parameter !== "") ? `?${kept.join("&")}` : "";
   return {
-    url: bare.href,
-    display: bare.origin + bare.pathname,
-    key: await sha256Hex(identity.href),
+    url: display + url.search,
+    display,
+    key: await sha256Hex(display + query),
     name: fileName(url),
     headers: withCredentials(url, headers),
     sha256,

@@ -1,7 +1,7 @@
 // Where a large model is cut into shards on its way to the disk, and which files make up one model.
 //
-// Counterparts: headrace/models/split.py is the Python twin and plans the same bytes; llama.cpp's model loader
-// finds the shards by what is written here. Reads and writes no file.
+// Counterparts: headrace/models/split.py is the Python twin and plans the same bytes; llama.cpp's model
+// loader finds the shards by what is written here. Reads and writes no file.
 
 import { HeadraceError } from "../errors.js";
 import { alignUp, headerSpans } from "./gguf_header.js";
@@ -37,8 +37,8 @@ const encoder = new TextEncoder();
  * @param {GgufHeader} header
  * @param {Uint8Array} headBytes the published file from its first byte, at least to the end of its header
  * @param {number | null} size of the published file
- * @param {{maxWholeBytes?: number, shardBytes?: number, name?: string}} [limits] `name` is how a message calls
- *   the file
+ * @param {{maxWholeBytes?: number, shardBytes?: number, name?: string}} [limits] `name` is how a message
+ *   calls the file
  * @returns {Piece[]}
  * @throws {HeadraceError} model_truncated when the tensors do not fit into `size`; model_invalid when tensors
  *   overlap, or too many shards would be needed
@@ -55,7 +55,9 @@ export function planPieces(
   if (shardOf(header) !== null) return whole;
 
   const spans = headerSpans(headBytes, name);
-  if (spans === null) throw new HeadraceError("internal", `the header of ${name} was planned before it was there`);
+  if (spans === null) {
+    throw new HeadraceError("internal", `the header of ${name} was planned before it was there`);
+  }
   const shards = cut(header, spans, size, shardBytes, name);
   if (shards.length < 2) return whole;
   if (shards.length > MAX_SHARDS) {
@@ -283,8 +285,8 @@ function integer(value) {
  * @param {GgufHeader} header
  * @param {number} size of the file
  * @param {string} name
- * @param {Uint8Array | null} [following] the file's bytes from `header.dataEnd` on, as many as are at hand; an
- *   alignment and eight bytes are enough. With them two models after each other are recognised too.
+ * @param {Uint8Array | null} [following] the file's bytes from `header.dataEnd` on, as many as are at hand;
+ *   an alignment and eight bytes are enough. With them two models after each other are recognised too.
  * @throws {HeadraceError} model_invalid
  */
 export function requireSeparate(header, size, name, following = null) {
@@ -303,12 +305,8 @@ export function requireSeparate(header, size, name, following = null) {
 
 /** @param {Uint8Array} bytes */
 function holdsHeader(bytes) {
-  for (let at = 0; at + 8 <= bytes.length; at++) {
-    const isMagic = bytes[at] === 0x47 && bytes[at + 1] === 0x47 && bytes[at + 2] === 0x55 && bytes[at + 3] === 0x46;
-    const version = bytes[at + 4];
-    if (isMagic && (version === 2 || version === 3) && !bytes[at + 5] && !bytes[at + 6] && !bytes[at + 7]) return true;
-  }
-  return false;
+  const text = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return text.includes("GGUF\x02\0\0\0") || text.includes("GGUF\x03\0\0\0");
 }
 
 /**
@@ -370,7 +368,9 @@ function requireComplete(files, places, count) {
   }
   const listed = missing.slice(0, NAMED).join(", ") + (missing.length > NAMED ? ", …" : "");
   const given =
-    places.size === 1 ? `${files[place].name} is shard ${index} of ${count}` : `the model has ${count} shards`;
+    places.size === 1
+      ? `${files[place].name} is shard ${index} of ${count}`
+      : `the model has ${count} shards`;
   throw refused(`${given}: ${listed} must be given too`, { missing, count });
 }
 
@@ -391,7 +391,8 @@ function requireOneModel(files, order) {
     for (const tensor of header.tensors) seen.add(tensor.name);
   }
   if (expected !== null && seen.size !== expected) {
-    throw refused(`the shards hold ${seen.size} tensors instead of ${expected}: they are of different models`, {});
+    const counts = `${seen.size} tensors instead of ${expected}`;
+    throw refused(`the shards hold ${counts}: they are of different models`, {});
   }
 }
 
