@@ -1,6 +1,6 @@
 """A model between 2 and 4 GiB in a page, where addresses have 32 bits (case F8).
 
-Counterparts: web/worker/read_ahead.js and Emscripten's file system, through which the engine reads. The file
+Counterparts: native/storage/storage_fs.js, through which the engine reads. The file
 is one of the user's: most of its bytes are holes, which cost neither the disk nor the heap anything.
 """
 
