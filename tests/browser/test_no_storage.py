@@ -58,6 +58,7 @@ def test_an_insecure_origin(
         origin(context, app, "headrace.test") as site,
     ):
         tab = site.open()
+        tab.allow("Cross-Origin-Opener-Policy header has been ignored")
         assert tab.run("() => [isSecureContext, typeof navigator.storage, typeof navigator.locks]") == [
             False,
             "undefined",

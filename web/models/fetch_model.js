@@ -10,7 +10,7 @@ import { fetchFile } from "./download.js";
 import { parseHeader } from "./gguf_header.js";
 import { importBlob } from "./import_file.js";
 import { readJournal } from "./journal.js";
-import { baseName } from "./names.js";
+import { baseName, randomName } from "./names.js";
 import { probeFile } from "./probe.js";
 import { ProgressMeter } from "./progress.js";
 import { sha256Hex } from "./sha256.js";
@@ -36,6 +36,7 @@ import { orderShards, requireSeparate, shardOf } from "./split.js";
  * @property {ManifestIndex} index
  * @property {TransferSettings} settings
  * @property {(name: string, neededBytes: number, keep?: string[]) => Promise<void>} makeRoom
+ * @property {(keep: string[]) => Promise<boolean>} evictOne deletes another model, if it may and there is one
  * @property {(name: string, neededBytes: number) => Promise<HeadraceError>} full
  * @property {(progress: StoreProgress) => void} report
  * @property {AbortSignal} [signal]
@@ -85,20 +86,24 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
   for (const [place, one] of looks.entries()) {
     if (one.fetched) meter.update(place, one.fetched.part.size, one.fetched.part.size);
   }
-  try {
-    for (const [place, one] of looks.entries()) {
-      if (one.fetched) continue;
-      one.fetched = await fetchFile(one.file, {
-        ...settings,
-        storage,
-        signal,
-        published: one.published,
-        onBytes: (loaded, total) => meter.update(place, loaded, total),
-      });
-      await writeRecord(storage, one.file.key, one.fetched);
+  for (;;) {
+    try {
+      for (const [place, one] of looks.entries()) {
+        if (one.fetched) continue;
+        one.fetched = await fetchFile(one.file, {
+          ...settings,
+          storage,
+          signal,
+          published: one.published,
+          onBytes: (loaded, total) => meter.update(place, loaded, total),
+        });
+        await writeRecord(storage, one.file.key, one.fetched);
+      }
+      break;
+    } catch (error) {
+      if (isFull(error) && (await context.evictOne(adopted))) continue;
+      throw await cleanedUp(context, error, remote, needed);
     }
-  } catch (error) {
-    throw await cleanedUp(context, error, remote, needed);
   }
   if (missing.length > 0) meter.finish();
 
@@ -173,7 +178,7 @@ export async function importModel(context, files, { name, pinned }) {
  * @returns {Promise<string>} the key of its import; a file that is imported twice at once has one key
  */
 export function importKey(blob, name) {
-  const changed = /** @type {File} */ (blob).lastModified ?? crypto.randomUUID();
+  const changed = /** @type {File} */ (blob).lastModified ?? randomName();
   return sha256Hex(`import ${name} ${blob.size} ${changed}`);
 }
 

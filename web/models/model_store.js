@@ -325,6 +325,7 @@ export class ModelStore {
       index: this.#index,
       settings: this.#settings,
       makeRoom: (name, needed, keep) => this.#room.make(name, needed, { mayEvict: evict, keep }),
+      evictOne: async (keep) => evict && this.#room.evictOne(keep),
       full: (name, needed) => this.#room.full(name, needed),
       report,
       signal,

@@ -46,6 +46,9 @@ export const isManifestName = (name) => MANIFEST.test(name);
  */
 export const partialKey = (name) => PARTIAL.exec(name)?.[1] ?? null;
 
+/** Nobody else's. Not crypto.randomUUID, which an insecure origin (case D7) lacks. */
+export const randomName = () => [...crypto.getRandomValues(new Uint32Array(4))].join("-");
+
 /** @param {unknown} id */
 export const isModelId = (id) => typeof id === "string" && /^sha256-[0-9a-f]{64}$/.test(id);
 
@@ -85,7 +88,7 @@ const scopes = new WeakMap();
 export function lockNames(storage) {
   let names = scopes.get(storage);
   if (!names) {
-    const prefix = storage.kind === "opfs" ? "headrace" : `headrace-memory-${crypto.randomUUID()}`;
+    const prefix = storage.kind === "opfs" ? "headrace" : `headrace-memory-${randomName()}`;
     names = {
       fetch: (key) => `${prefix}-fetch-${key}`,
       use: (id) => `${prefix}-use-${id}`,

@@ -278,6 +278,7 @@ export class Partial {
     for (const [index, { header }] of pieces.entries()) {
       const file = await this.#storage.openWrite(partialName(this.#file.key, index + 1));
       this.#pieceFiles.push(file);
+      this.#reserve(file, pieces[index]);
       if (!header) continue;
       file.write(header, 0);
       const hash = await createSha256();
@@ -285,6 +286,19 @@ export class Partial {
       this.#pieceHashes[index] = hash;
     }
     this.#pieces = pieces;
+  }
+
+  /**
+   * A browser that has no room for the file says so now, and not after gigabytes (case D6): what it tells of
+   * its quota may be anything.
+   * @param {WritableFile} file
+   * @param {Piece} piece
+   */
+  #reserve(file, { header, start, end }) {
+    // What is said of memory is true, and holes would be filled.
+    if (end === null || this.#storage.kind !== "opfs") return;
+    const length = (header?.length ?? 0) + end - start;
+    if (file.size < length) file.truncate(length);
   }
 
   /**

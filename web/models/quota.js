@@ -69,7 +69,7 @@ export function storageFull(name, neededBytes, figures, candidates) {
     missingBytes > 0
       ? `there is no room to keep ${name}: ${inMegabytes(missingBytes)} of ${inMegabytes(neededBytes)} ` +
         `are missing within ${where}`
-      : `there is no room to keep ${name}: the browser refused to store more`;
+      : `there is no room to keep ${name}: the browser refused to store ${inMegabytes(neededBytes)} more`;
   const advice =
     candidates.length > 0
       ? 'delete models, or allow it with "evict"; store: "memory" runs a model without keeping it'
@@ -78,7 +78,7 @@ export function storageFull(name, neededBytes, figures, candidates) {
     detail: {
       neededBytes,
       availableBytes: Number.isFinite(available) ? available : null,
-      missingBytes,
+      missingBytes: missingBytes > 0 ? missingBytes : null,
       evictable: candidates.map(({ id, name: called, size }) => ({ id, name: called, size })),
     },
   });

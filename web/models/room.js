@@ -73,6 +73,27 @@ export class Room {
   }
 
   /**
+   * For a browser that does not tell how much it lets us keep (Chromium does not): the least recently used
+   * model goes.
+   * @param {string[]} keep digests of files that must stay
+   * @returns {Promise<boolean>} whether there was one
+   */
+  async evictOne(keep) {
+    const models = await this.#models.list();
+    const kept = models.filter(({ files }) => files.some(({ sha256 }) => keep.includes(sha256)));
+    const keptIds = kept.map(({ id }) => id);
+    for (const { id } of evictable(models, keptIds)) {
+      try {
+        await this.#models.remove(id);
+        return true;
+      } catch (error) {
+        ignoreTaken(error);
+      }
+    }
+    return false;
+  }
+
+  /**
    * @param {string} name
    * @param {number} needed
    * @returns {Promise<HeadraceError>} for a write that the browser refused
