@@ -28,7 +28,7 @@ from headrace.models.sources import RemoteModel
 from headrace.models.split import NamedHeader, order_shards, shard_of
 
 _CONTENT = re.compile(r"([0-9a-f]{64})\.gguf")
-_PARTIAL = re.compile(r"(partial-[0-9a-f]{64})(?:\.json|-\w+\.gguf)")
+_PARTIAL = re.compile(r"(partial-[0-9a-f]{64})(?:\.json|-\w+\.(?:gguf|json))")
 _STALE_SECONDS = 24 * 3600
 
 

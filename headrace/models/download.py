@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 HEAD_BYTES = 1 << 20
 _HASH_BYTES = 4 << 20
+_NOTE_BYTES = 128 << 10
 _NOTHING_KEPT = frozenset(
     {"hash_mismatch", "invalid_request", "model_invalid", "model_truncated", "storage_full"}
 )
@@ -130,9 +131,9 @@ class Download:
         self._claimed: list[Range] = []
         self._whole_body: Answer | None = None
         self._unflushed = 0
+        self._unnoted = 0
         self._more_to_hash = asyncio.Event()
         self._more_to_flush = asyncio.Event()
-        self._flushed = asyncio.Event()
         if self._partial.is_complete:
             self._wake()
 
@@ -249,10 +250,6 @@ class Download:
             if end is not None:
                 chunk = chunk[: end - at]
             at = self._take(chunk, at)
-            # A disk that flushes slowly must not leave much that the journal does not know.
-            while self._unflushed >= self._limits.journal_bytes and not self._partial.is_complete:
-                self._flushed.clear()
-                await self._flushed.wait()
             if end is not None and at >= end:
                 return
         if not self._sniffed:
@@ -273,6 +270,10 @@ class Download:
             new = self._partial.write(chunk[start - at : end - at], start)
             self._retries.progress(new)
             self._unflushed += new
+            self._unnoted += new
+        if self._unnoted >= _NOTE_BYTES:
+            self._unnoted = 0
+            self._partial.note()
         self._more_to_hash.set()
         if self._unflushed >= self._limits.journal_bytes or self._partial.is_complete:
             self._more_to_flush.set()
@@ -313,9 +314,7 @@ class Download:
             await self._more_to_flush.wait()
             self._more_to_flush.clear()
             self._unflushed = 0
-            self._flushed.set()
             await _in_thread(self._partial.flush, self._partial.ranges.copy())
-            self._flushed.set()
 
 
 async def _all(*work: Coroutine[Any, Any, object]) -> None:

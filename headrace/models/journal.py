@@ -7,6 +7,7 @@ the bytes.
 import bisect
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 Range = tuple[int, int]
 
@@ -115,6 +116,29 @@ class Journal:
         last = max((end for _, end in ranges), default=0)
         in_order = all(0 <= start < end for start, end in ranges)
         return journal if in_order and (size is None or last <= size) else None
+
+
+def boot_id() -> str | None:
+    """Names the time since the computer started; None where the system has no such name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def note_text(ranges: Ranges, boot: str) -> str:
+    """One line: what was written, though not flushed. It holds while the computer runs."""
+    return json.dumps({"boot": boot, "ranges": ranges.to_list()}) + "\n"
+
+
+def noted_ranges(text: str, boot: str) -> list[Range]:
+    """The ranges of a note of this boot, which what is behind its line does not belong to; else none."""
+    try:
+        record = json.loads(text.partition("\n")[0])
+        ranges = [(int(start), int(end)) for start, end in record["ranges"]]
+        return ranges if record["boot"] == boot and all(0 <= start < end for start, end in ranges) else []
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
 def _text(value: object) -> str:

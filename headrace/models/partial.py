@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 from headrace.models.folder import DataFile, Folder
 from headrace.models.gguf import GgufHeader, parse_header
-from headrace.models.journal import Journal, Ranges
+from headrace.models.journal import Journal, Ranges, boot_id, note_text, noted_ranges
 from headrace.models.manifest import HashedFile, now
 from headrace.models.split import Piece, plan_pieces, require_separate
 
 FIRST_HEADER_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
+_NOTE = "note.json"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ class Partial:
         self.hashed = 0
         self.journal = read_journal(folder, key) or Journal(key, display, name, now())
         self.ranges = self.journal.ranges.copy()
+        self._boot = boot_id()
         if self.ranges.total:
+            self._add_noted()
             self.plan()
         if not self.ranges.total or not self._is_all_there():
             self.discard()
@@ -169,10 +172,19 @@ class Partial:
 
     def flush(self, ranges: Ranges) -> None:
         """Makes the bytes of these ranges, and then the journal that names them, survive a crash."""
-        for file in list(self._files.values()):
-            file.flush()
+        for name, file in list(self._files.items()):
+            if not name.endswith(_NOTE):
+                file.flush()
         self.journal.ranges = ranges
         self._folder.write_text(journal_name(self.journal.key), self.journal.to_json())
+
+    def note(self) -> None:
+        """Says what was written, without waiting for the disk: a slow one costs nothing if the process dies.
+
+        A crash of the computer would lose it: then the journal alone counts.
+        """
+        if self._boot is not None:
+            self._note_file().write(note_text(self.ranges, self._boot).encode(), 0)
 
     def hash_until(self, end: int) -> None:
         """Takes what has come up to there into the hashes."""
@@ -217,6 +229,14 @@ class Partial:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+    def _add_noted(self) -> None:
+        if self._boot is None:
+            return
+        text = self._note_file().read(_READ_BYTES, 0).decode(errors="replace")
+        for start, end in noted_ranges(text, self._boot):
+            if self.size is None or end <= self.size:
+                self.ranges.add(start, end)
 
     def _is_all_there(self) -> bool:
         """Whether the files are as long as the ranges tell."""
@@ -276,11 +296,14 @@ class Partial:
     def _head_file(self) -> DataFile:
         return self._file("head")
 
+    def _note_file(self) -> DataFile:
+        return self._file(_NOTE)
+
     def _piece_file(self, index: int) -> DataFile:
         return self._file(str(index + 1))
 
     def _file(self, suffix: str) -> DataFile:
-        name = f"partial-{self.journal.key}-{suffix}.gguf"
+        name = f"partial-{self.journal.key}-{suffix}" + ("" if suffix == _NOTE else ".gguf")
         if name not in self._files:
             self._files[name] = DataFile(self._folder, name)
         return self._files[name]

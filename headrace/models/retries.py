@@ -18,7 +18,7 @@ class DownloadLimits:
 
     connections: int = 4
     gap_bytes: int = 16 << 20
-    journal_bytes: int = 256 << 10
+    journal_bytes: int = 512 << 10
     stall_seconds: float = 30.0
     backoff_seconds: float = 0.25
     most_backoff_seconds: float = 8.0

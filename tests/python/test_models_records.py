@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.models.journal import Journal, Ranges
+from headrace.models.journal import Journal, Ranges, note_text, noted_ranges
 from headrace.models.manifest import HashedFile, Manifest, is_stored_id, model_id, now, parse_manifest
 
 RECORDS = json.loads((Path(__file__).parents[1] / "data" / "store_records.json").read_text(encoding="utf-8"))
@@ -107,3 +107,12 @@ def test_ranges_are_the_bytes_that_were_added(added: list[tuple[int, int]], wind
     assert ranges.frontier == next(byte for byte in range(62) if byte not in expected)
     missing = {byte for start, end in ranges.gaps(*window) for byte in range(start, end)}
     assert missing == set(range(*window)) - expected
+
+
+def test_d1_a_note_is_believed_until_the_computer_starts_again() -> None:
+    text = note_text(Ranges([(0, 9), (20, 30)]), "this boot")
+    behind = "what a longer note has left"
+    assert noted_ranges(text + behind, "this boot") == [(0, 9), (20, 30)]
+    assert noted_ranges(text, "another boot") == []
+    for damaged in ("", text[:20], text.replace("20", "-20"), "null", "[]"):
+        assert noted_ranges(damaged, "this boot") == []
