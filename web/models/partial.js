@@ -120,10 +120,10 @@ export class Partial {
     const head = this.#bytes(0, this.header.dataStart);
     const limits = { maxWholeBytes, shardBytes, name: this.#file.name };
     await this.#begin(planPieces(this.header, head, this.size, limits));
-    // What came with the header is data already.
-    const { frontier } = this.ranges;
-    for (let at = this.#pieces[0].start; at < frontier; ) {
-      const read = this.#head.read(this.#slice.subarray(0, Math.min(SLICE_BYTES, frontier - at)), at);
+    // What came with the header is data already; what came later is in its piece, where an earlier session put it.
+    const end = Math.min(this.ranges.frontier, this.#head.size);
+    for (let at = this.#pieces[0].start; at < end; ) {
+      const read = this.#head.read(this.#slice.subarray(0, Math.min(SLICE_BYTES, end - at)), at);
       this.#put(this.#slice.subarray(0, read), at);
       at += read;
     }
@@ -310,6 +310,7 @@ export class Partial {
   #put(bytes, at) {
     for (let done = 0; done < bytes.length; ) {
       const { file, start, end, begins } = this.#place(at + done);
+      if (end <= at + done) throw new HeadraceError("internal", `${this.#file.name}: no byte ${at + done} is expected`);
       const part = bytes.subarray(done, Math.min(bytes.length, end - at));
       file.write(part, begins + at + done - start);
       done += part.length;

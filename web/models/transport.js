@@ -73,6 +73,7 @@ export async function request(file, options) {
   }
   const ending = new AbortController();
   const end = () => ending.abort();
+  if (signal?.aborted) end();
   signal?.addEventListener("abort", end);
   let timer = setTimeout(end, stallMs);
   const close = () => {
