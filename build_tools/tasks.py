@@ -38,7 +38,7 @@ TASKS = {
     "test": "set up, check and run every test",
     "soak": "random operations on the engine under sanitizers",
     "fuzz": "damaged commands and models under a sanitizer",
-    "bench": "measure speed: decode (unless named), streams or scheduler",
+    "bench": "measure speed: decode (unless named), store, streams or scheduler",
     "package": "build the wheel",
     "all": "set up and build everything, the wheel included",
     "clean": "delete the build folder; the shared cache stays",

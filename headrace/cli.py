@@ -8,16 +8,19 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError
 from headrace.library import describe
+from headrace.model_argument import add_fetch_options, add_store_options, model_files
+from headrace.models_cli import add_models_command
 from headrace.native import Engine
 from headrace.run import Run
+from headrace.tables import print_json, print_table
 from headrace.wire import Result, camel_case
 
 
@@ -86,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _model_command(commands, "audit", _audit, "list the operations of a model and what computes them")
 
+    add_models_command(commands)
+
     declarations = commands.add_parser("describe", help="list the engine's options and error codes")
     declarations.add_argument("--json", action="store_true", help="print the declarations as JSON")
     declarations.set_defaults(command=_describe)
@@ -96,7 +101,11 @@ def _model_command(
     commands: Any, name: str, action: Callable[[argparse.Namespace], int], help: str
 ) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=help)
-    command.add_argument("model", type=Path, metavar="MODEL", help="path of a GGUF file")
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        help="path of a GGUF file, a stored model's id or name, or an address, which is fetched and kept",
+    )
     command.add_argument("--threads", type=int, metavar="N", help="compute threads (default: one per core)")
     command.add_argument(
         "--load-option",
@@ -106,6 +115,8 @@ def _model_command(
         metavar="NAME=VALUE",
         help="any load option of `headrace describe`; the value is JSON, or else text",
     )
+    add_store_options(command)
+    add_fetch_options(command)
     command.set_defaults(command=action)
     return command
 
@@ -143,8 +154,11 @@ def _chosen(options: Sequence[tuple[str, object]], **shortcuts: object) -> dict[
     return {**given, **dict(options)}
 
 
-def _open(parsed: argparse.Namespace, slots: int | None = None) -> Engine:
-    return Engine(parsed.model, _chosen(parsed.load_option, threads=parsed.threads, slots=slots))
+@contextmanager
+def _open(parsed: argparse.Namespace, slots: int | None = None) -> Iterator[Engine]:
+    options = _chosen(parsed.load_option, threads=parsed.threads, slots=slots)
+    with model_files(parsed) as paths, Engine(paths if len(paths) > 1 else paths[0], options) as engine:
+        yield engine
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -171,7 +185,7 @@ def _run(parsed: argparse.Namespace) -> int:
                     print(_summary(len(results), results[-1]), file=sys.stderr)
     if parsed.json:
         records = [result.record for result in results]
-        _print_json(records if several else records[0])
+        print_json(records if several else records[0])
     return 0
 
 
@@ -209,7 +223,7 @@ def _embed(parsed: argparse.Namespace) -> int:
     with _open(parsed) as engine:
         result = engine.embed(parsed.texts, options).result()
     if parsed.json:
-        _print_json(result.record)
+        print_json(result.record)
     else:
         for vector in result.vectors:
             print(*vector)
@@ -226,7 +240,7 @@ def _audit(parsed: argparse.Namespace) -> int:
     with _open(parsed) as engine:
         rows = engine.audit().result()
     names = ("phase", "op", "inputs", "output", "backend", "kernel", "count")
-    _print_table([names, *(tuple(_cell(row.get(name)) for name in names) for row in rows)])
+    print_table([names, *(tuple(_cell(row.get(name)) for name in names) for row in rows)])
     return 0
 
 
@@ -239,7 +253,7 @@ def _cell(value: object) -> str:
 def _describe(parsed: argparse.Namespace) -> int:
     declarations = describe()
     if parsed.json:
-        _print_json(declarations)
+        print_json(declarations)
         return 0
     build = ", ".join(f"{name} {value}" for name, value in declarations["build"].items())
     print(f"ABI version {declarations['abiVersion']}; {build}\n")
@@ -255,10 +269,10 @@ def _describe(parsed: argparse.Namespace) -> int:
         )
         for option in declarations["options"]
     ]
-    _print_table(rows)
+    print_table(rows)
     print()
     errors = [(error["code"], error["help"]) for error in declarations["errors"]]
-    _print_table([("error code", "meaning"), *errors])
+    print_table([("error code", "meaning"), *errors])
     return 0
 
 
@@ -268,15 +282,3 @@ def _range(option: dict[str, Any]) -> str:
     whole = option["type"] != "number"
     minimum, maximum = (int(end) if whole else f"{end:g}" for end in (option["minimum"], option["maximum"]))
     return f"{minimum} to {maximum}"
-
-
-def _print_json(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-    # Python's own escapes are no JSON: where characters could need some, JSON's are written.
-    unicode = getattr(sys.stdout, "encoding", None) == "utf-8"
-    print(json.dumps(record, ensure_ascii=not unicode, indent=2))
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -69,21 +69,26 @@ class Gguf:
 
         Padding takes no room on the disk, however large the alignment.
         """
-        header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(self.tensors), len(self.metadata)))
-        for key, value in self.metadata.items():
-            header += _string(key) + struct.pack("<I", value.kind) + _encode(value)
-        offset = 0
-        for tensor in self.tensors:
-            header += _string(tensor.name) + struct.pack("<I", len(tensor.shape))
-            header += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
-            header += struct.pack("<IQ", tensor.kind, offset)
-            offset += _aligned(len(tensor.data), alignment)
+        header = self.header([len(tensor.data) for tensor in self.tensors], alignment)
         with path.open("wb") as file:
-            for part in (bytes(header), *(tensor.data for tensor in self.tensors)):
+            for part in (header, *(tensor.data for tensor in self.tensors)):
                 file.seek(_aligned(file.tell(), alignment))
                 file.write(part)
             file.truncate(_aligned(file.tell(), alignment))
         return path
+
+    def header(self, sizes: Sequence[int], alignment: int = ALIGNMENT) -> bytes:
+        """All before the padding that precedes the first tensor; `sizes` are those of the tensors' data."""
+        header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(self.tensors), len(self.metadata)))
+        for key, value in self.metadata.items():
+            header += _string(key) + struct.pack("<I", value.kind) + _encode(value)
+        offset = 0
+        for tensor, size in zip(self.tensors, sizes, strict=True):
+            header += _string(tensor.name) + struct.pack("<I", len(tensor.shape))
+            header += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape)
+            header += struct.pack("<IQ", tensor.kind, offset)
+            offset += _aligned(size, alignment)
+        return bytes(header)
 
 
 def read_gguf(path: Path) -> Gguf:

@@ -29,10 +29,11 @@ ALLOWED_IN_WEB: dict[str, set[str]] = {
     "worker/": {"worker/", "models/", "errors.js"},
     "models/": {"models/", "errors.js", "vendor/"},
     "models/store_client.js": {"models/", "errors.js", "deferred.js"},
-    "playground/": {"index.js"},
+    "playground/": {"index.js", "playground/"},
 }
 # What may be imported from one of these places alone.
-ONLY_FROM = {"index.js": {"playground/playground.js"}, "client.js": {"index.js"}}
+PAGES = {f"playground/{name}.js" for name in ("model_task", "models", "page", "playground")}
+ONLY_FROM = {"index.js": PAGES, "client.js": {"index.js"}}
 
 IMPORT = re.compile(r"^(?:import|export)\b[^;]*?\bfrom\s+\"([^\"]+)\"|^import\s+\"([^\"]+)\"", re.MULTILINE)
 TYPE_IMPORT = re.compile(r"@import\s+\{[^}]*\}\s+from\s+\"([^\"]+)\"|\bimport\(\"([^\"]+)\"\)")

@@ -1,4 +1,23 @@
-"""Models on this machine: where they come from, how they are stored, what their files say.
+"""The model store: gigabytes arrive once, survive, and are verified. Counterpart: `web/models/`.
 
-Counterpart: `web/models/`, the same for pages. Not where models are loaded: `headrace/native.py`.
+Told in ARCHITECTURE.md, "The model store". Not where models are run: `headrace.Engine` takes the paths that
+`ModelStore.open` gives.
 """
+
+from headrace.models.catalog import Repaired
+from headrace.models.manifest import HashedFile, Manifest, Origin
+from headrace.models.progress import Progress
+from headrace.models.quota import Usage
+from headrace.models.store import ModelStore, OpenModel, StoredModel
+
+__all__ = [
+    "HashedFile",
+    "Manifest",
+    "ModelStore",
+    "OpenModel",
+    "Origin",
+    "Progress",
+    "Repaired",
+    "StoredModel",
+    "Usage",
+]

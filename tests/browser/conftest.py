@@ -3,7 +3,6 @@
 Every module in this folder marks its tests `browser`.
 """
 
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,46 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext
+from starlette.applications import Starlette
 
 from headrace.server import background_server, create_app
+from tests.browser.downloads import MIB, Published
+from tests.browser.profiles import Origin, origin, profile
+from tests.browser.tab import SETUP, Tab
+from tests.fault_server import FaultServer, fault_server
 from tests.gguf_builder import contradictory, parrot, spell_bytes, unsound
-
-SETUP = """async () => {
-  Object.assign(globalThis, await import("/headrace/index.js"));
-  globalThis.client = new HeadraceClient();
-  globalThis.told = (promise) => promise.then(
-    (value) => ({ value }),
-    ({ code, message, detail }) => ({ error: { code, message, detail } }),
-  );
-}"""
-
-
-class Tab:
-    """A page with the library in its global scope, and everything its console complained about."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.complaints: list[str] = []
-        self._allowed: list[str] = []
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(error.message))
-
-    def run(self, script: str, argument: object = None) -> Any:
-        """Evaluates a JavaScript function in the page."""
-        return self.page.evaluate(script, argument)
-
-    def allow(self, pattern: str) -> None:
-        """Complaints that match are part of the test."""
-        self._allowed.append(pattern)
-
-    def unexpected(self) -> list[str]:
-        return [text for text in self.complaints if not any(re.search(p, text) for p in self._allowed)]
-
-    def _hear(self, entry: ConsoleMessage) -> None:
-        if entry.type in ("error", "warning"):
-            self.complaints.append(f"{entry.type}: {entry.text} ({entry.location.get('url', '')})")
-
+from tests.large_gguf import roomy_parrot
 
 OpenTab = Callable[..., Tab]
 
@@ -82,6 +51,53 @@ def model_files(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> M
 def artifacts_copy(artifacts_dir: Path, tmp_path: Path) -> Path:
     """The built artifacts, to be spoilt by the test."""
     return Path(shutil.copytree(artifacts_dir, tmp_path / "artifacts"))
+
+
+@pytest.fixture(scope="session")
+def person(
+    browser: Browser, chromium: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserContext]:
+    """A profile on the disk, shared by the tests; each of them has an origin of its own in it."""
+    with profile(browser, chromium, tmp_path_factory.mktemp("profile")) as context:
+        yield context
+
+
+@pytest.fixture
+def app(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -> Starlette:
+    """The pages, the library and the models of `model_files`."""
+    return create_app(web_dir=repo_root / "web", artifacts_dir=artifacts_dir, models=model_files)
+
+
+@pytest.fixture
+def site(person: BrowserContext, app: Starlette) -> Iterator[Origin]:
+    """An origin that has stored nothing yet, in a browser that keeps what it stores."""
+    with origin(person, app) as site:
+        yield site
+
+
+@pytest.fixture
+def faults() -> Iterator[FaultServer]:
+    """Where the test's models are published: another origin than the page's."""
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """15 MiB; says "abcabc"."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("small") / "abc.gguf", MIB))
+
+
+@pytest.fixture(scope="session")
+def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """60 MiB, enough for several connections; says "abcabc"."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("roomy") / "abc.gguf", 4 * MIB))
+
+
+@pytest.fixture(scope="session")
+def other_roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """As large, and other bytes."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("other") / "abc.gguf", 4 * MIB, seed=2))
 
 
 @contextmanager

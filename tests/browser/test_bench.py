@@ -1,4 +1,4 @@
-"""bench/decode.py from end to end, on a model too small for its figures to mean anything."""
+"""bench/decode.py and bench/store.py from end to end, on a model too small for figures that mean anything."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.decode import measure, table
+from bench import decode, store
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def test_every_engine_is_measured(
     # In a thread, because this one already has a Playwright of its own.
     with ThreadPoolExecutor(1) as pool:
         figures = pool.submit(
-            measure,
+            decode.measure,
             model_files["abc.gguf"],
             chromium=chromium,
             web_dir=repo_root / "web",
@@ -41,4 +41,26 @@ def test_every_engine_is_measured(
             assert rates[phase]["best"] >= rates[phase]["median"] > 0
     assert figures["engines"]["native"]["decode"]["ofNative"] == 1
     assert [line.split(": ")[1] for line in told] == ["native", "st", "mt"] * 3
-    assert [line.split()[0] for line in table(figures).splitlines()[2:]] == ["native", "st", "mt"]
+    assert [line.split()[0] for line in decode.table(figures).splitlines()[2:]] == ["native", "st", "mt"]
+
+
+def test_every_step_of_a_model_is_measured(
+    repo_root: Path, artifacts_dir: Path, chromium: Path, model_files: Mapping[str, Path]
+) -> None:
+    told: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        figures = pool.submit(
+            store.measure,
+            model_files["tiny.gguf"],
+            chromium=chromium,
+            web_dir=repo_root / "web",
+            artifacts_dir=artifacts_dir,
+            repeats=1,
+            log=told.append,
+        ).result()
+    assert [line.partition(": ")[2] for line in told] == [*store.STEPS, "open st", "open mt"]
+    assert all(rate > 0 for rate in figures["megabytesPerSecond"].values())
+    for record in figures["open"].values():
+        assert 1 <= record["copiedPerByte"] < 1.1
+        assert record["readMegabytesPerSecond"] > 0
+    assert "raw read" in store.table(figures)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route
 
-from tests.browser.conftest import OpenTab, Tab
+from tests.browser.conftest import OpenTab
+from tests.browser.tab import Tab
 from tests.gguf_builder import Gguf, parrot
 
 pytestmark = pytest.mark.browser

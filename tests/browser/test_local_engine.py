@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from build_tools.workspace import Workspace
-from tests.browser.conftest import Tab, tab_opener
+from tests.browser.conftest import tab_opener
+from tests.browser.tab import Tab
 from tests.gguf_builder import embedder, parrot
 from tests.lora_builder import lora
 

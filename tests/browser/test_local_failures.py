@@ -18,7 +18,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headrace.server import background_server
-from tests.browser.conftest import OpenTab, Tab
+from tests.browser.conftest import OpenTab
+from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
 
@@ -185,7 +186,7 @@ def test_artifacts_of_another_version_are_named(open_tab: OpenTab, artifacts_cop
 
 
 def test_a_wasm_of_another_build_is_a_version_mismatch(open_tab: OpenTab, artifacts_copy: Path) -> None:
-    """An old script with a new engine: no LinkError, but a sentence that says to reload."""
+    """Case D9: an old script with a new engine: no LinkError, but a sentence that says to reload."""
     st, mt = (built(artifacts_copy, f"headrace-{artifact}.wasm") for artifact in ("st", "mt"))
     st.write_bytes(mt.read_bytes())
     tab = open_tab(artifacts=artifacts_copy)

@@ -37,7 +37,7 @@ def test_measurements_need_no_more_than_they_measure(workspace: Workspace) -> No
     assert names["scheduler"] == ["sources", "native-tests"]
     assert names["streams"][:2] == ["sources", "native"]
     assert "wasm" not in names["streams"]
-    for other in ("", "decode", "--json"):
+    for other in ("", "decode", "store", "--json"):
         assert [step.name for step in bench_steps(workspace, other)] == [
             step.name for step in task_steps("bench", workspace)
         ]

@@ -1,9 +1,10 @@
-"""Fixtures of the Python package's tests: engines that are closed when the test ends.
+"""Fixtures of the Python package's tests: engines that are closed when the test ends, and what stores need.
 
-And the two ways to use one: every scenario that both know is a test with the parameter `caller`.
+And the two ways to use an engine: every scenario that both know is a test with the parameter `caller`.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,11 +13,15 @@ from typing import TypeVar
 import pytest
 
 from headrace import native
+from headrace.models import ModelStore
 from headrace.native import Engine
 from headrace.run import Reply, Run
 from headrace.wire import TokenBatch
+from tests.fault_server import FaultServer, fault_server
 from tests.gguf_builder import Gguf
+from tests.large_gguf import roomy_parrot
 from tests.python.fake_engine import FakeEngine
+from tests.python.store_cases import MIB, QUICK, Published
 from tests.python.wire_engine import WireEngine
 
 T = TypeVar("T")
@@ -127,3 +132,33 @@ def caller(request: pytest.FixtureRequest) -> Caller:
     """Someone who uses an engine, with or without asyncio."""
     made: Caller = request.param()
     return made
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    """Serves models, as badly as a test wants."""
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """15 MiB that run, and of which every byte counts."""
+    return Published.of(roomy_parrot(tmp_path_factory.mktemp("model") / "model.gguf", MIB))
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """Another of the same size, whose header and beginning are the same."""
+    path = roomy_parrot(tmp_path_factory.mktemp("model") / "other.gguf", MIB)
+    with path.open("r+b") as file:
+        for at in range(2, 15):
+            file.seek(at * MIB + MIB // 2)
+            file.write(os.urandom(MIB // 2))
+    return Published.of(path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    """An empty one, which loses no time over failures."""
+    return ModelStore(tmp_path / "store", limits=QUICK)

@@ -44,8 +44,8 @@ export async function probeFile(file, options = {}) {
  */
 async function probeOnce(file, options) {
   requireNotAborted(options.signal);
+  let answer = await askForHead(file, options);
   // A server that answers 416 to this has an empty file, or no idea of ranges.
-  let answer = await request(file, { ...options, range: [0, HEAD_BYTES] });
   if (answer.status === 416 || (answer.status === 206 && (answer.encoded || answer.start !== 0))) {
     answer.close();
     answer = await request(file, options);
@@ -64,6 +64,22 @@ async function probeOnce(file, options) {
     return { size, etag, lastModified, ranges: ranges && size !== null, sha256, head };
   } finally {
     answer.close();
+  }
+}
+
+/**
+ * Whoever asks for a range wants it uncompressed, and browsers drop a response that is compressed all the same
+ * (case D3); then the whole file may still be had.
+ * @param {RemoteFile} file
+ * @param {ProbeOptions} options
+ */
+async function askForHead(file, options) {
+  try {
+    return await request(file, { ...options, range: [0, HEAD_BYTES] });
+  } catch (error) {
+    requireNotAborted(options.signal);
+    if (error instanceof Transient) return request(file, options);
+    throw error;
   }
 }
 

@@ -92,8 +92,9 @@ export async function request(file, options) {
     alive();
     return { ...readHead(response, range), chunks: () => readBody(response, ending.signal, alive), close };
   } catch (error) {
+    const reason = broken(error, ending.signal);
     close();
-    throw broken(error, ending.signal);
+    throw reason;
   }
 }
 

@@ -3,16 +3,10 @@
 // Counterparts: index.html, playground.css. An example of using the library, and no part of it: everything
 // it does goes through index.js.
 
-import { Endpoint, HeadraceClient, HeadraceError } from "../index.js";
+import { Endpoint, HeadraceClient } from "../index.js";
+import { element, megabytes, progressSentence, sentence } from "./page.js";
 
 /** @import { Capabilities, ChatMessage, Progress, Result, Run } from "../index.js" */
-
-/** @template {HTMLElement} T @param {string} id @param {new () => T} kind @returns {T} */
-function element(id, kind) {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new TypeError(`#${id} is missing from the page`);
-  return found;
-}
 
 const page = {
   chooser: element("chooser", HTMLDetailsElement),
@@ -80,20 +74,14 @@ function showLoading(busy) {
 }
 
 /** @param {Progress} progress */
-function showProgress({ phase, loaded, total }) {
-  const fraction = total ? loaded / total : null;
-  if (fraction === null) page.progress.removeAttribute("value");
-  else page.progress.value = fraction;
+function showProgress(progress) {
+  const { loaded, total } = progress;
+  if (total) page.progress.value = loaded / total;
+  else page.progress.removeAttribute("value");
 
-  const percent = fraction === null ? "" : ` ${Math.floor(100 * fraction)} %`;
-  page.progressText.textContent = {
-    start: "Starting the engine…",
-    wait: "Waiting for another tab that downloads the same model…",
-    import: `Copying the model into the store…${percent}`,
-    verify: `Checking the model…${percent}`,
-    download: `Downloading the model: ${megabytes(loaded)}${total ? ` of ${megabytes(total)}` : ""}`,
-    load: `Reading the model…${percent}`,
-  }[phase];
+  if ("file" in progress) page.progressText.textContent = progressSentence(progress);
+  else if (progress.phase === "start") page.progressText.textContent = "Starting the engine…";
+  else page.progressText.textContent = `Reading the model… ${Math.floor((100 * loaded) / progress.total)} %`;
 }
 
 /** @param {Capabilities} capabilities */
@@ -215,9 +203,7 @@ function showRunning(running) {
 /** @param {unknown} error null takes the last one away */
 function showError(error) {
   page.error.hidden = error === null;
-  if (error === null) return;
-  const { code, message } = HeadraceError.from(error, "internal", "the page failed");
-  page.error.textContent = `Error: ${message} (${code})`;
+  if (error !== null) page.error.textContent = sentence(error);
 }
 
 // --- Small things -------------------------------------------------------------------------------------
@@ -229,11 +215,6 @@ function atBottom() {
 
 function scrollToBottom() {
   window.scrollTo({ top: document.documentElement.scrollHeight });
-}
-
-/** @param {number} bytes */
-function megabytes(bytes) {
-  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 }
 
 /** @param {number} count */
@@ -282,3 +263,6 @@ document.onkeydown = (event) => {
 };
 
 await findDemoModel();
+// The page of models leads here with one of them.
+const chosen = new URLSearchParams(location.search).get("model");
+if (chosen) void loadModel(chosen);
