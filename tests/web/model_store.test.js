@@ -358,7 +358,8 @@ function dying(storage, steps) {
 
 for (const shards of [1, 3]) {
   test(`a crash before any step of ${shards} file(s) costs no second download`, async () => {
-    const bodies = shards === 1 ? [makeGguf({ tensors: [1.5 * MIB] })] : makeShards(shards, { bytes: 1.5 * MIB });
+    const bodies =
+      shards === 1 ? [makeGguf({ tensors: [1.5 * MIB] })] : makeShards(shards, { bytes: 1.5 * MIB });
     const paths = bodies.map((_, i) => `/m-0000${i + 1}-of-0000${shards}.gguf`);
     const server = await serve(Object.fromEntries(bodies.map((body, i) => [paths[i], body])));
     const remote = await resolveRemote(

@@ -75,3 +75,23 @@ test("a download that starts over goes back, and its rate is not negative", () =
   one.update(0, 0, 100);
   assert.deepEqual([told.at(-1)?.loaded, told.at(-1)?.bytesPerSecond], [0, 40]);
 });
+
+test("the last bytes are told, also when nothing follows them", async () => {
+  const { told, meter: one } = meter([1000]);
+  one.update(0, 0, 1000);
+  one.update(0, 400, 1000);
+  one.update(0, 500, 1000);
+  assert.deepEqual(
+    told.map(({ loaded }) => loaded),
+    [0],
+  );
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  assert.deepEqual(
+    told.map(({ loaded }) => loaded),
+    [0, 500],
+  );
+  one.update(0, 600, 1000);
+  one.stop();
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  assert.equal(told.length, 2, "nothing after the end");
+});

@@ -102,10 +102,12 @@ export async function fetchModel(context, remote, { pinned, known = null }) {
       break;
     } catch (error) {
       if (isFull(error) && (await context.evictOne(adopted))) continue;
+      meter.stop();
       throw await cleanedUp(context, error, remote, needed);
     }
   }
   if (missing.length > 0) meter.finish();
+  else meter.stop();
 
   const whole = inOrder(
     looks.map(({ file, fetched }) => ({ file, fetched: /** @type {FetchedFile} */ (fetched) })),
@@ -160,6 +162,7 @@ export async function importModel(context, files, { name, pinned }) {
       );
     }
   } catch (error) {
+    meter.stop();
     for (const { key } of ordered) await discard(storage, key).catch(() => {});
     throw isFull(error) ? await context.full(title, size) : error;
   }

@@ -197,13 +197,17 @@ export class ModelStore {
         manifest.files.map(({ size }) => size),
         onProgress,
       );
-      for (const [place, { sha256, size }] of manifest.files.entries()) {
-        const name = contentName(sha256);
-        if (broken.includes(name)) continue;
-        const onBytes = (/** @type {number} */ loaded) => meter.update(place, loaded, size);
-        const file = await this.#storage.openRead(name);
-        const found = await hashOf(file, signal, onBytes).finally(() => file.close());
-        if (found !== sha256) broken.push(name);
+      try {
+        for (const [place, { sha256, size }] of manifest.files.entries()) {
+          const name = contentName(sha256);
+          if (broken.includes(name)) continue;
+          const onBytes = (/** @type {number} */ loaded) => meter.update(place, loaded, size);
+          const file = await this.#storage.openRead(name);
+          const found = await hashOf(file, signal, onBytes).finally(() => file.close());
+          if (found !== sha256) broken.push(name);
+        }
+      } finally {
+        meter.stop();
       }
       return broken;
     });

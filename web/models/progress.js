@@ -2,7 +2,7 @@
 // second.
 //
 // Counterpart: types.js (StoreProgress); headrace/models/progress.py is the Python twin. Not a clock of its
-// own: it speaks only when bytes have come.
+// own: it speaks only of bytes that have come, but of the last ones too, when nothing follows them.
 
 /** @import { StoreProgress } from "./types.js" */
 
@@ -23,6 +23,7 @@ export class ProgressMeter {
   /** Bytes that came in this session; what was there before says nothing about the rate. */
   #moved = 0;
   #lastReport = -Infinity;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #later;
 
   /**
    * @param {"download" | "import" | "verify"} phase
@@ -59,13 +60,24 @@ export class ProgressMeter {
     this.#tell();
   }
 
-  #tell() {
+  /** Says nothing any more. */
+  stop() {
+    clearTimeout(this.#later);
+  }
+
+  /** @param {boolean} [isDue] whether the interval has passed, whatever the clock says */
+  #tell(isDue = false) {
+    clearTimeout(this.#later);
     const now = this.#now();
     const all = this.#loaded.reduce((/** @type {number} */ sum, loaded) => sum + (loaded ?? 0), 0);
     const total = this.#totals.includes(null)
       ? null
       : this.#totals.reduce((/** @type {number} */ sum, size) => sum + (size ?? 0), 0);
-    if (now - this.#lastReport < INTERVAL_MS && all !== total) return;
+    const wait = INTERVAL_MS - (now - this.#lastReport);
+    if (!isDue && wait > 0 && all !== total) {
+      this.#later = setTimeout(() => this.#tell(true), wait);
+      return;
+    }
     this.#lastReport = now;
 
     this.#samples.push({ at: now, moved: this.#moved });

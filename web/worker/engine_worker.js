@@ -105,17 +105,20 @@ async function holdLock(name) {
   });
 }
 
-/** @returns {(progress: Progress) => void} */
+/**
+ * The store speaks ten times a second by itself.
+ * @returns {(progress: Progress) => void}
+ */
 function progressReporter() {
   let lastTime = -Infinity;
-  let lastPart = "";
+  let lastPhase = "";
   return (progress) => {
     const now = performance.now();
-    const part = "file" in progress ? `${progress.phase} ${progress.file}` : progress.phase;
-    const ended = progress.loaded === progress.total;
-    if (part === lastPart && !ended && now - lastTime < PROGRESS_INTERVAL_MS) return;
+    const isLoading =
+      progress.phase === lastPhase && !("file" in progress) && progress.loaded !== progress.total;
+    if (isLoading && now - lastTime < PROGRESS_INTERVAL_MS) return;
     lastTime = now;
-    lastPart = part;
+    lastPhase = progress.phase;
     post([{ type: "progress", ...progress }]);
   };
 }
