@@ -133,7 +133,8 @@ class _Response:
     async def answer(self, served: Served | None) -> None:
         exchange = self.exchange
         if served is None:
-            return await self._plain(404, {}, b"there is no such file\n")
+            # Else a page would not even see the status.
+            return await self._plain(404, {"Access-Control-Allow-Origin": "*"}, b"there is no such file\n")
         served.before(exchange)
         cors = self._cors(served)
         if exchange.method == "OPTIONS":

@@ -86,7 +86,7 @@ def assert_stored(outcome: Download, published: Published, *, begins_again: bool
 
 
 def assert_honest(seen: Sequence[Mapping[str, Any]], begins_again: bool) -> None:
-    """Every figure is a number or "unknown", and nothing goes backwards, or more than once, or past its end."""
+    """Every figure is a number or "unknown"; nothing goes past its end, or backwards more than allowed."""
     loaded = 0
     backwards = 0
     for progress in seen:

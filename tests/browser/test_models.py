@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.headless import LAUNCH_ARGUMENTS
 from headrace.server import background_server, create_app
-from tests.browser.conftest import SETUP, Tab
+from tests.browser.tab import SETUP, Tab
 from tests.gguf_builder import parrot, write_shards
 
 pytestmark = pytest.mark.browser

@@ -29,6 +29,6 @@ def test_script(script: Path) -> None:
 
 def test_every_script_is_found() -> None:
     names = {script.name.removesuffix(".test.js") for script in SCRIPTS}
-    assert names >= {"backend_choice", "client", "errors", "gguf", "local", "local_session"}
-    assert names >= {"download", "gguf_header", "manifest", "memory_storage", "model_store", "sources", "split"}
-    assert names >= {"request_json", "run"}
+    assert names >= {"backend_choice", "client", "download", "errors", "gguf", "local", "local_session"}
+    assert names >= {"gguf_header", "locks", "manifest", "memory_storage", "model_store", "progress", "quota"}
+    assert names >= {"blob_file", "mounted_file", "request_json", "run", "sha256", "sources", "split"}

@@ -6,6 +6,7 @@ import { LocalEndpoint } from "./local.js";
 
 /** @import { RunFeed } from "../run.js" */
 /** @import { ClientModels } from "../models/store_client.js" */
+/** @import { MemoryUse, ReadyEvent } from "../worker/protocol.js" */
 /** @import { ModelFacts, ModelOrigin, OperationRequest } from "../worker/protocol.js" */
 /** @import { LocalOptions } from "./local.js" */
 /** @import { LoadOptions, Operation } from "headrace/declarations" */
@@ -34,6 +35,9 @@ import { LocalEndpoint } from "./local.js";
  * @property {string} backend
  * @property {string} artifact
  * @property {number} threads
+ * @property {MemoryUse} memory what the engine's parts need, in bytes
+ * @property {number} heapBytes the engine's whole memory, its peak while loading included
+ * @property {ReadyEvent["storage"]} storage what loading has read of the model's files, and how long that took
  * @property {readonly string[]} reasons
  */
 

@@ -105,10 +105,11 @@ export class LocalSession {
   capabilities() {
     if (!this.#ready || !this.#source)
       throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
-    const { model, operations, options } = this.#ready;
+    const { model, operations, options, memory, heapBytes, storage } = this.#ready;
     const { backend, artifact, threads } = this.#choice;
     const [source, reasons] = [this.#source, this.#reasons];
-    return { kind: "local", operations, model, source, options, backend, artifact, threads, reasons };
+    const runs = { backend, artifact, threads, memory, heapBytes, storage, reasons };
+    return { kind: "local", operations, model, source, options, ...runs };
   }
 
   /**
