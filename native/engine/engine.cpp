@@ -139,7 +139,9 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     }
     drafter_ = make_drafter(files, options, host_, *model_, *threads_);
     store_   = std::make_unique<PrefixStore>(
-        prefix_store_settings(options, *decoder_, snapshot_fingerprint(*model_, files.adapters, options, progress)), now_ms);
+        prefix_store_settings(options, *decoder_,
+                              snapshot_fingerprint(*model_, files.adapters, options, progress)),
+        now_ms);
 }
 
 int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {

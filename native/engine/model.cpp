@@ -77,9 +77,9 @@ Model::Model(const std::vector<std::string> & paths, bool memory_map, const Load
     CheckedModel checked = check_model_files(paths);
     files_               = std::move(checked.paths);
     model_               = load(files_, memory_map && checked.alignment % 32 == 0, progress);
-    vocabulary_        = llama_model_get_vocab(model_.get());
-    const bool decoder = llama_model_has_decoder(model_.get());
-    const bool encoder = llama_model_has_encoder(model_.get());
+    vocabulary_          = llama_model_get_vocab(model_.get());
+    const bool decoder   = llama_model_has_decoder(model_.get());
+    const bool encoder   = llama_model_has_encoder(model_.get());
     // Both at once: a translator, or the draft of another model.
     if ((decoder && encoder) || llama_model_is_diffusion(model_.get()) ||
         llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(vocabulary_) == 0) {

@@ -56,7 +56,7 @@ std::optional<std::vector<std::string>> sibling_paths(const Shard & shard) {
         return std::nullopt;
     }
     const std::string stem = shard.path.substr(0, dot), extension = shard.path.substr(dot),
-                      own  = ending(shard.place.index, shard.place.count);
+                      own = ending(shard.place.index, shard.place.count);
     if (!stem.ends_with(own)) {
         return std::nullopt;
     }
