@@ -33,6 +33,8 @@ export class HashPump {
     try {
       while (!(this.#partial.isComplete && this.#partial.hashed === this.#partial.size)) {
         requireNotAborted(signal);
+        // A journal that waits for hashes would fall behind what it should remember.
+        await this.#partial.saved();
         if (this.#partial.hashSlice()) await nextTurn(turn);
         else await new Promise((resolve) => (this.#waiting = () => resolve(undefined)));
       }

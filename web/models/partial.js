@@ -172,6 +172,11 @@ export class Partial {
     return file.read(target.subarray(0, Math.min(target.length, end - at)), begins + at - start);
   }
 
+  /** Resolves when no journal is being written. */
+  async saved() {
+    await this.#saving.catch(() => {});
+  }
+
   /** Makes what has come survive a crash: the bytes first, then the journal that names them. */
   save() {
     // One after another, or an older journal could be the last to be written.
@@ -230,7 +235,7 @@ export class Partial {
 
   /** Removes all of it. */
   async discard() {
-    await this.#saving.catch(() => {});
+    await this.saved();
     this.close();
     await discardPartial(this.#storage, this.#file.key);
   }
@@ -242,7 +247,7 @@ export class Partial {
 
   /** Waits until nothing is written any more, and closes. */
   async settle() {
-    await this.#saving.catch(() => {});
+    await this.saved();
     this.close();
   }
 
