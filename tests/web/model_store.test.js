@@ -1,7 +1,7 @@
 // The model store on the storage in memory and a real server: what is fetched, and what is found again.
 //
-// Counterparts: model_store_keeping.test.js, what becomes of it then; tests/browser/test_models.py, the same in a page and on disk. How single files are downloaded
-// is in download.test.js.
+// Counterparts: model_store_keeping.test.js, what becomes of it then; tests/browser/test_models.py, the same in
+// a page and on disk. How single files are downloaded is in download.test.js.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

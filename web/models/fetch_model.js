@@ -10,7 +10,7 @@ import { fetchFile } from "./download.js";
 import { parseHeader } from "./gguf_header.js";
 import { importBlob } from "./import_file.js";
 import { readJournal } from "./journal.js";
-import { baseName, randomName } from "./names.js";
+import { baseName, partialKey, randomName } from "./names.js";
 import { probeFile } from "./probe.js";
 import { ProgressMeter } from "./progress.js";
 import { sha256Hex } from "./sha256.js";
@@ -44,7 +44,7 @@ import { orderShards, requireSeparate, shardOf } from "./split.js";
 
 /**
  * What is known of one published file before it is fetched: `fetched` when it need not be, `published` when
- * the server was asked, and how many of its bytes an unfinished download has left.
+ * the server was asked, and how many bytes an unfinished download has taken.
  * @typedef {{file: RemoteFile, fetched: FetchedFile | null, published: Published | null, size: number | null,
  *   have: number}} Look
  */
@@ -212,8 +212,11 @@ async function leftOver(storage, file) {
     return { file, fetched, published: null, size: fetched.part.size, have: fetched.part.size };
   }
   const journal = await readJournal(storage, file.key);
-  const have = journal?.ranges.reduce((sum, [start, end]) => sum + end - start, 0) ?? 0;
-  return journal && have > 0 ? { file, fetched: null, published: null, size: journal.size, have } : null;
+  if (!journal || journal.ranges.length === 0) return null;
+  // What is reserved for it counts as used already, whether its bytes have come or not.
+  const stored = (await storage.list()).filter(({ name }) => partialKey(name) === file.key);
+  const have = stored.reduce((sum, { size }) => sum + size, 0);
+  return { file, fetched: null, published: null, size: journal.size, have };
 }
 
 /**
