@@ -305,7 +305,8 @@ def test_an_adapter_changes_only_the_answers_that_ask_for_it(local: Local) -> No
     files = {"name": "loud", "model": "/models/adapter.gguf"}
     local.load("tiny.gguf", context={"size": 512}, adapters=[files, {**files, "name": "off", "scale": 0}])
     downloads = {event["file"] for event in local.tab.run("() => progress") if event["phase"] == "download"}
-    assert downloads == {"model", "adapters.loud", "adapters.off"}
+    # The second adapter is the same file, and the model may be stored already.
+    assert {"adapters.loud"} <= downloads <= {"model", "adapters.loud"}
 
     def text(*adapters: str) -> str:
         chosen = local.result("chat", HELLO, adapters=adapters, maxTokens=16, **GREEDY)["text"]

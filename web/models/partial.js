@@ -35,6 +35,7 @@ export class Partial {
   #headerWanted;
   /** @type {number | null} the size that the header was held against */ #checkedSize = null;
   #slice = new Uint8Array(SLICE_BYTES);
+  #resuming = false;
   /** @type {Promise<void>} */ #saving = Promise.resolve();
 
   /** @type {GgufHeader | null} once enough has come */ header = null;
@@ -254,11 +255,14 @@ export class Partial {
   /** @returns {Promise<boolean>} whether all that the journal names is there */
   async #resume() {
     if (this.ranges.total === 0) return false;
+    this.#resuming = true;
     try {
       await this.plan();
     } catch (error) {
       if (error instanceof HeadraceError && error.code.startsWith("model_")) return false;
       throw error;
+    } finally {
+      this.#resuming = false;
     }
     if (!this.isPlanned && this.ranges.toList().length > 1) return false;
     return this.ranges.toList().every(([start, end]) => this.#isThere(start, end));
@@ -283,7 +287,8 @@ export class Partial {
     for (const [index, { header }] of pieces.entries()) {
       const file = await this.#storage.openWrite(partialName(this.#file.key, index + 1));
       this.#pieceFiles.push(file);
-      this.#reserve(file, pieces[index]);
+      // What is left of an earlier session is looked at as it is: room that is reserved now would hide a loss.
+      if (!this.#resuming) this.#reserve(file, pieces[index]);
       if (!header) continue;
       file.write(header, 0);
       const hash = await createSha256();
