@@ -4,10 +4,7 @@ Run by `python3 -m build_tools bench`. Rounds alternate between the engines, so 
 machine does meets all of them. Not a test: it judges nothing.
 """
 
-import argparse
-import json
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +13,7 @@ from typing import Any
 from playwright.sync_api import Browser
 from starlette.applications import Starlette
 
-from build_tools.chromium import find_chromium
-from build_tools.sources import demo_model_path
-from build_tools.workspace import Workspace
-from headrace.errors import HeadraceError
+from bench.command import page_command
 from headrace.headless import Artifact, headless_page, launch
 from headrace.native import Engine
 from headrace.server import create_app
@@ -67,28 +61,7 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    workspace = Workspace.default()
-    parser = argparse.ArgumentParser(prog="bench", description="Speed of native, st and mt, one thread each.")
-    parser.add_argument(
-        "--model", type=Path, default=demo_model_path(workspace), help="a GGUF file (default: the demo model)"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="measured rounds (default: 3)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parsed = parser.parse_args(arguments)
-    try:
-        figures = measure(
-            parsed.model,
-            chromium=find_chromium() or Path("chromium"),
-            web_dir=workspace.root / "web",
-            artifacts_dir=workspace.artifacts,
-            repeats=max(parsed.repeats, 1),
-            log=lambda line: print(line, file=sys.stderr),
-        )
-    except HeadraceError as error:
-        print(f"bench: {error.message} [{error.code}]", file=sys.stderr)
-        return 1
-    print(json.dumps(figures, indent=2) if parsed.json else table(figures))
-    return 0
+    return page_command("bench", "Speed of native, st and mt, one thread each.", measure, table, arguments)
 
 
 def table(figures: Mapping[str, Any]) -> str:

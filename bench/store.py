@@ -4,10 +4,7 @@ Run by `python3 -m build_tools bench store`. The server is on this machine, so t
 of everything but the network. Counterpart: `tests/browser/test_store_promises.py`, which judges. Not a test.
 """
 
-import argparse
-import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,10 +14,7 @@ from typing import Any
 from playwright.sync_api import Page
 from starlette.applications import Starlette
 
-from build_tools.chromium import find_chromium
-from build_tools.sources import demo_model_path
-from build_tools.workspace import Workspace
-from headrace.errors import HeadraceError
+from bench.command import page_command
 from headrace.headless import LAUNCH_ARGUMENTS, launch
 from headrace.server import background_server, create_app
 
@@ -121,30 +115,7 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    workspace = Workspace.default()
-    parser = argparse.ArgumentParser(prog="bench store", description="Rates of the model store.")
-    parser.add_argument(
-        "--model", type=Path, default=demo_model_path(workspace), help="a GGUF file (default: the demo model)"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="measured rounds (default: 3)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parsed = parser.parse_args(arguments)
-    try:
-        if not parsed.model.is_file():
-            raise HeadraceError("model_not_found", f"there is no file {parsed.model}")
-        figures = measure(
-            parsed.model,
-            chromium=find_chromium() or Path("chromium"),
-            web_dir=workspace.root / "web",
-            artifacts_dir=workspace.artifacts,
-            repeats=max(parsed.repeats, 1),
-            log=lambda line: print(line, file=sys.stderr),
-        )
-    except HeadraceError as error:
-        print(f"bench: {error.message} [{error.code}]", file=sys.stderr)
-        return 1
-    print(json.dumps(figures, indent=2) if parsed.json else table(figures))
-    return 0
+    return page_command("bench store", "Rates of the model store.", measure, table, arguments)
 
 
 def table(figures: Mapping[str, Any]) -> str:

@@ -6,9 +6,7 @@ simulated machine, which `--json` of this one calibrates. Not a test: it judges 
 
 import argparse
 import asyncio
-import json
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,12 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.command import log, report
 from bench.output_layer import output_layer_share
 from bench.scheduler import MODES, percentiles
 from build_tools.sources import demo_model_path
 from build_tools.workspace import Workspace
 from headrace import engine_thread
-from headrace.errors import HeadraceError
 from headrace.native import Engine
 
 CONTEXT = 4096
@@ -230,14 +228,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.prompt,
         parsed.streams,
     )
-    try:
+
+    def measured() -> dict[str, Any]:
         with _one_pass_per_tick():
-            figures = asyncio.run(measure(plan, lambda line: print(line, file=sys.stderr)))
-    except HeadraceError as error:
-        print(f"bench: {error.message} [{error.code}]", file=sys.stderr)
-        return 1
-    print(json.dumps(figures, indent=2) if parsed.json else table(figures))
-    return 0
+            return asyncio.run(measure(plan, log))
+
+    return report(measured, table, as_json=parsed.json)
 
 
 def table(figures: Mapping[str, Any]) -> str:

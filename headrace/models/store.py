@@ -26,7 +26,6 @@ from headrace.models.tasks import run_to_end
 
 HUGGING_FACE = "https://huggingface.co"
 _LEAST_PREFIX = 4
-_TRIES = 3
 
 Source = str | Sequence[str]
 

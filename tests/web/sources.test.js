@@ -6,7 +6,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 
-import { isStoredId, resolveRemote } from "../../web/models/sources.js";
+import { isModelId } from "../../web/models/names.js";
+import { resolveRemote } from "../../web/models/sources.js";
 import { shardNames } from "../../web/models/shard_names.js";
 
 const SITE = "https://site.example/models";
@@ -61,6 +62,6 @@ test("case D10: a password goes into a header, and is shown nowhere", async () =
 
 test("ids of stored models are told from where one can be fetched", async () => {
   const id = `sha256-${"a".repeat(64)}`;
-  assert.ok(isStoredId(id) && !isStoredId(id.toUpperCase()) && !isStoredId(`${id}\n`));
+  assert.ok(isModelId(id) && !isModelId(id.toUpperCase()) && !isModelId(`${id}\n`));
   await assert.rejects(resolveRemote(id), { code: "invalid_option" });
 });

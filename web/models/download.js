@@ -7,9 +7,10 @@ import { HeadraceError } from "../errors.js";
 import { SNIFF_BYTES, requireGguf } from "./gguf.js";
 import { HashPump } from "./hash_pump.js";
 import { Partial } from "./partial.js";
+import { sizeBy } from "./probe.js";
 import { Ranges } from "./ranges.js";
-import { Retries, failure, requireNotAborted } from "./retries.js";
-import { Transient, isFinal, request, statusReason } from "./transport.js";
+import { Retries, failure, requireFile, requireNotAborted } from "./retries.js";
+import { Transient, request } from "./transport.js";
 
 /** @import { Published } from "./probe.js" */
 /** @import { SplitSizes } from "./partial.js" */
@@ -227,7 +228,7 @@ class Download {
         this.#ranged = false;
         throw new Transient("its server refuses the range", { status: 416 });
       }
-      this.#refuseStatus(answer);
+      requireFile(this.#file, answer);
       if (answer.status === 206 && (answer.encoded || answer.start !== start)) {
         this.#ranged = false;
         throw new Transient("its server sends another range", { status: 206 });
@@ -253,25 +254,11 @@ class Download {
   /** Case D4: the size of a file whose server hides it from other origins. */
   async #askForSize() {
     const { stallMs, fetch } = this.#options;
-    const signal = this.#ending.signal;
-    try {
-      const answer = await request(this.#file, { method: "HEAD", signal, stallMs, fetch });
-      answer.close();
-      if (answer.status === 200 && answer.total !== null) return answer.total;
-    } catch (error) {
-      if (!(error instanceof Transient)) throw error;
-    }
+    const size = await sizeBy("HEAD", this.#file, { signal: this.#ending.signal, stallMs, fetch });
+    if (size !== null) return size;
     // Only a plain request is left, whose length may be told.
     this.#ranged = false;
     throw new Transient("its server does not tell its size");
-  }
-
-  /** @param {Answer} answer */
-  #refuseStatus(answer) {
-    const reason = statusReason(answer);
-    if (reason === null) return;
-    if (isFinal(answer.status)) throw failure(this.#file, reason, answer.status);
-    throw new Transient(reason, answer);
   }
 
   /**

@@ -5,6 +5,7 @@
 // reader of folders: manifest_index.js is.
 
 import { HeadraceError } from "../errors.js";
+import { isModelId } from "./names.js";
 import { sha256Hex } from "./sha256.js";
 
 /** @import { FetchedFile, GgufHeader, Manifest, Origin } from "./types.js" */
@@ -12,7 +13,6 @@ import { sha256Hex } from "./sha256.js";
 export const MANIFEST_VERSION = 1;
 
 const HASH = /^[0-9a-f]{64}$/;
-const ID = /^sha256-[0-9a-f]{64}$/;
 
 /**
  * @param {string[]} digests of the published files, in order
@@ -112,15 +112,14 @@ export function newerVersion(found) {
 /** @param {any} value @returns {value is Manifest} */
 function isManifest(value) {
   return (
-    isText(value.id) &&
-    ID.test(value.id) &&
+    isModelId(value.id) &&
     isText(value.name) &&
     isHashedList(value.parts) &&
     isHashedList(value.files) &&
     value.size === value.files.reduce((/** @type {number} */ sum, /** @type {any} */ f) => sum + f.size, 0) &&
     Array.isArray(value.sources) &&
     value.sources.every(isOrigin) &&
-    (value.projector === null || (isText(value.projector) && ID.test(value.projector))) &&
+    (value.projector === null || isModelId(value.projector)) &&
     (value.license === null || isText(value.license)) &&
     (value.architecture === null || isText(value.architecture)) &&
     isTime(value.addedAt) &&

@@ -3,6 +3,7 @@
 // Counterpart: sources.js resolves addresses further, in the worker. Asks no network and opens no file.
 
 import { HeadraceError } from "../errors.js";
+import { isModelId } from "./names.js";
 
 /** @import { ModelInput, RemoteInput } from "./store_protocol.js" */
 /** @import { Manifest } from "./types.js" */
@@ -38,10 +39,10 @@ export function modelInput(option, model, options = {}) {
   }
   if (list.length > 0 && list.every(isAddress)) {
     const [first] = list;
-    if (list.length > 1 || !isId(String(first))) return remoteInput(option, list, options);
+    if (list.length > 1 || !isModelId(String(first))) return remoteInput(option, list, options);
   }
   const id = typeof model === "string" ? model : /** @type {Partial<Manifest> | null} */ (model)?.id;
-  if (Array.isArray(model) || typeof id !== "string" || !isId(id)) {
+  if (Array.isArray(model) || typeof id !== "string" || !isModelId(id)) {
     const kinds = "a URL, a File or a Blob (or a list of such), or a stored model or its id";
     throw invalid(option, `the option "${option}" must be ${kinds}`);
   }
@@ -94,11 +95,6 @@ export function absolute(option, address) {
 /** @param {unknown} value @returns {value is ModelAddress} */
 function isAddress(value) {
   return (typeof value === "string" && value !== "") || value instanceof URL;
-}
-
-/** @param {string} text */
-function isId(text) {
-  return /^sha256-[0-9a-f]{64}$/.test(text);
 }
 
 /**

@@ -9,7 +9,7 @@ import { newJournal, readJournal } from "./journal.js";
 import { journalName, partialName } from "./names.js";
 import { Ranges } from "./ranges.js";
 import { createSha256 } from "./sha256.js";
-import { planPieces, requireSeparate } from "./split.js";
+import { MAX_WHOLE_BYTES, planPieces, requireSeparate } from "./split.js";
 
 /** @import { Sha256 } from "./sha256.js" */
 /** @import { FetchedFile, GgufHeader, Piece, RemoteFile, Storage, WritableFile } from "./types.js" */
@@ -110,7 +110,7 @@ export class Partial {
    */
   async plan() {
     if (this.isPlanned) return;
-    const { maxWholeBytes = 2 ** 31, shardBytes = 2 ** 29 } = this.#sizes;
+    const { maxWholeBytes = MAX_WHOLE_BYTES, shardBytes } = this.#sizes;
     if (this.size === null || this.size <= maxWholeBytes) {
       await this.#begin([{ header: null, start: 0, end: this.size }]);
       return;

@@ -4,8 +4,8 @@
 // fetches the bulk of any.
 
 import { SNIFF_BYTES, requireGguf } from "./gguf.js";
-import { Retries, failure, requireNotAborted } from "./retries.js";
-import { Transient, isFinal, request, statusReason } from "./transport.js";
+import { Retries, requireFile, requireNotAborted } from "./retries.js";
+import { Transient, request } from "./transport.js";
 
 /** @import { Answer } from "./transport.js" */
 /** @import { RemoteFile } from "./types.js" */
@@ -51,11 +51,7 @@ async function probeOnce(file, options) {
     answer = await request(file, options);
   }
   try {
-    const reason = statusReason(answer);
-    if (reason !== null) {
-      if (isFinal(answer.status)) throw failure(file, reason, answer.status);
-      throw new Transient(reason, answer);
-    }
+    requireFile(file, answer);
     const { total, etag, lastModified, encoded, sha256 } = answer;
     const head = await readHead(answer, total, file.name);
     requireGguf(head.subarray(0, SNIFF_BYTES), file.name);
@@ -107,13 +103,20 @@ async function readHead(answer, total, name) {
  * @param {ProbeOptions} options
  */
 async function askForSize(file, options) {
+  return (await sizeBy("HEAD", file, options)) ?? sizeBy("GET", file, options);
+}
+
+/**
+ * @param {"HEAD" | "GET"} method
+ * @param {RemoteFile} file
+ * @param {ProbeOptions} options
+ * @returns {Promise<number | null>} null when the server does not tell it so
+ */
+export async function sizeBy(method, file, options) {
   try {
-    const answer = await request(file, { ...options, method: "HEAD" });
+    const answer = await request(file, { ...options, method });
     answer.close();
-    if (answer.status === 200 && answer.total !== null) return answer.total;
-    const plain = await request(file, options);
-    plain.close();
-    return plain.status === 200 ? plain.total : null;
+    return answer.status === 200 ? answer.total : null;
   } catch (error) {
     if (error instanceof Transient) return null;
     throw error;

@@ -6,12 +6,22 @@
 import { HeadraceError } from "../errors.js";
 import { Transient } from "./transport.js";
 
+/** @import { Answer } from "./transport.js" */
 /** @import { RemoteFile } from "./types.js" */
 
 const MOST_FAILURES = 8;
 const MOST_BACKOFF_MS = 8000;
 /** A server that wants more patience than this is believed to be away. */
 const MOST_RETRY_AFTER_MS = 300_000;
+
+/** Of the statuses 4xx, those that another try may change. */
+const PASSING_STATUS = new Set([408, 416, 425, 429]);
+const STATUS_REASONS = new Map([
+  [401, "its server wants a token (status 401)"],
+  [403, "its server refuses access (status 403); a token may be missing, or wrong"],
+  [404, "there is no such file on its server (status 404)"],
+  [410, "it is no longer on its server (status 410)"],
+]);
 
 export class Retries {
   #file;
@@ -76,6 +86,19 @@ export function failure({ display }, reason, status = null) {
   return new HeadraceError("download_failed", `${display} could not be downloaded: ${reason}`, {
     detail: { url: display, status },
   });
+}
+
+/**
+ * @param {RemoteFile} file
+ * @param {Answer} answer
+ * @throws {Transient} when it is no file now; download_failed when it will never be
+ */
+export function requireFile(file, answer) {
+  const { status } = answer;
+  if (status === 200 || status === 206) return;
+  const reason = STATUS_REASONS.get(status) ?? `its server answered with status ${status}`;
+  const isFinal = status >= 400 && status < 500 && !PASSING_STATUS.has(status);
+  throw isFinal ? failure(file, reason, status) : new Transient(reason, answer);
 }
 
 /** @param {AbortSignal | undefined} signal */

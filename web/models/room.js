@@ -59,9 +59,7 @@ export class Room {
       const figures = await this.figures();
       const missing = needed - availableBytes(figures);
       if (missing <= 0) return;
-      const models = await this.#models.list();
-      const kept = models.filter(({ files }) => files.some(({ sha256 }) => keep.includes(sha256)));
-      const candidates = evictable(models, [...busy, ...kept.map(({ id }) => id)]);
+      const candidates = (await this.#evictable(keep)).filter(({ id }) => !busy.has(id));
       const victims = mayEvict ? chooseVictims(candidates, missing) : null;
       if (!victims) throw storageFull(name, needed, figures, candidates);
       const [{ id }] = victims;
@@ -79,10 +77,7 @@ export class Room {
    * @returns {Promise<boolean>} whether there was one
    */
   async evictOne(keep) {
-    const models = await this.#models.list();
-    const kept = models.filter(({ files }) => files.some(({ sha256 }) => keep.includes(sha256)));
-    const keptIds = kept.map(({ id }) => id);
-    for (const { id } of evictable(models, keptIds)) {
+    for (const { id } of await this.#evictable(keep)) {
       try {
         await this.#models.remove(id);
         return true;
@@ -99,7 +94,17 @@ export class Room {
    * @returns {Promise<HeadraceError>} for a write that the browser refused
    */
   async full(name, needed) {
-    return storageFull(name, needed, await this.figures(), evictable(await this.#models.list()));
+    return storageFull(name, needed, await this.figures(), await this.#evictable());
+  }
+
+  /** @param {string[]} [keep] digests of files that must stay */
+  async #evictable(keep = []) {
+    const models = await this.#models.list();
+    const kept = models.filter(({ files }) => files.some(({ sha256 }) => keep.includes(sha256)));
+    return evictable(
+      models,
+      kept.map(({ id }) => id),
+    );
   }
 
   /** @param {Set<string>} keys of downloads; those that somebody works on are left alone */

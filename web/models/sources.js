@@ -4,6 +4,7 @@
 // its header has come: split.js.
 
 import { HeadraceError } from "../errors.js";
+import { isModelId } from "./names.js";
 import { sha256Hex } from "./sha256.js";
 import { shardNames } from "./shard_names.js";
 
@@ -16,14 +17,6 @@ const SCHEME = "hf:";
 /** How many missing files a sentence names. */
 const NAMED = 5;
 const HOW_TO_NAME = "name the file: hf:owner/repo/file.gguf, with @revision at the end if it is not main";
-
-/**
- * @param {string} text
- * @returns {boolean} whether it names a stored model
- */
-export function isStoredId(text) {
-  return /^sha256-[0-9a-f]{64}$/.test(text);
-}
 
 /**
  * The files of a model. The name of one shard stands for all of them; of a list of shards, in any order, all
@@ -56,7 +49,7 @@ export async function resolveRemote(source, { base, huggingFace = HUGGING_FACE, 
  * @param {string} huggingFace
  */
 function absolute(source, base, huggingFace) {
-  if (isStoredId(source)) {
+  if (isModelId(source)) {
     throw refused(`${source} is the id of a stored model, not where one can be fetched`);
   }
   let url;

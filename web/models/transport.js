@@ -7,9 +7,6 @@ import { HeadraceError } from "../errors.js";
 
 /** @import { RemoteFile } from "./types.js" */
 
-/** Not even another try will help; what is left of 4xx may pass. */
-const PASSING_STATUS = new Set([408, 416, 425, 429]);
-
 const CONTENT_RANGE = /^bytes (?:(\d+)-(\d+)|\*)\/(\d+|\*)$/;
 const LINKED_ETAG = /^"?([0-9a-f]{64})"?$/;
 /** Of these, the first that has it: RFC 9530 (`sha-256=:…:`), then RFC 3230 (`sha-256=…`). */
@@ -97,27 +94,6 @@ export async function request(file, options) {
     throw reason;
   }
 }
-
-/**
- * @param {Answer} answer
- * @returns {string | null} why it is of no use, for good or for now; null when it is a file or a part of it
- */
-export function statusReason({ status }) {
-  if (status === 200 || status === 206) return null;
-  return STATUS_REASONS.get(status) ?? `its server answered with status ${status}`;
-}
-
-/** @param {number} status */
-export function isFinal(status) {
-  return status >= 400 && status < 500 && !PASSING_STATUS.has(status);
-}
-
-const STATUS_REASONS = new Map([
-  [401, "its server wants a token (status 401)"],
-  [403, "its server refuses access (status 403); a token may be missing, or wrong"],
-  [404, "there is no such file on its server (status 404)"],
-  [410, "it is no longer on its server (status 410)"],
-]);
 
 /**
  * @param {Response} response
