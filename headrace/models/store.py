@@ -24,7 +24,6 @@ from headrace.models.retries import DownloadLimits
 from headrace.models.sources import RemoteModel, resolve_remote
 from headrace.models.tasks import run_to_end
 
-HUGGING_FACE = "https://huggingface.co"
 _LEAST_PREFIX = 4
 
 Source = str | Sequence[str]
@@ -51,7 +50,7 @@ class ModelStore:
     """Models in `folder` (default: `$HEADRACE_MODELS`, else `~/.cache/headrace/store`).
 
     `limit_bytes` is for all files of the folder: beyond it the least recently used models make room; without
-    it none does unless `evict` says so. `hugging_face` is the base of `hf:` addresses.
+    it none does unless `evict` says so. `hugging_face` is where `hf:` leads, as `resolve_remote` takes it.
 
     Threads and processes may use one folder at once. Methods block; those that take `on_progress` call it at
     most ten times a second, perhaps from another thread; what it raises ends them and reaches the caller.
@@ -64,7 +63,7 @@ class ModelStore:
         folder: str | Path | None = None,
         *,
         limit_bytes: int | None = None,
-        hugging_face: str = HUGGING_FACE,
+        hugging_face: str | None = None,
         limits: DownloadLimits | None = None,
     ) -> None:
         self._folder = Folder(Path(folder) if folder is not None else default_folder())

@@ -142,3 +142,11 @@ def test_hugging_face_addresses(server: FaultServer, tmp_path: Path, model: Publ
     assert_stored(store, store.obtain("hf:owner/repo/a/model.gguf"), model)
     assert store.obtain("hf:owner/repo/a/model.gguf@v2").id == f"sha256-{model.sha256}"
     assert len(store.find("hf:owner/repo/a/model.gguf").sources) == 2
+
+
+def test_the_environment_says_where_hf_leads(
+    server: FaultServer, store: ModelStore, model: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    server.serve("/owner/repo/resolve/main/model.gguf", model.data)
+    assert_stored(store, store.obtain("hf:owner/repo/model.gguf"), model)
