@@ -31,4 +31,5 @@ def test_every_script_is_found() -> None:
     names = {script.name.removesuffix(".test.js") for script in SCRIPTS}
     assert names >= {"backend_choice", "client", "download", "errors", "gguf", "local", "local_session"}
     assert names >= {"gguf_header", "locks", "manifest", "memory_storage", "model_store", "progress", "quota"}
-    assert names >= {"blob_file", "mounted_file", "request_json", "run", "sha256", "sources", "split"}
+    assert names >= {"blob_file", "hash_pump", "mounted_file", "request_json", "run", "sha256"}
+    assert names >= {"sources", "split"}

@@ -31,10 +31,12 @@ export class HashPump {
     const wake = () => this.wake();
     signal.addEventListener("abort", wake);
     try {
-      while (!(this.#partial.isComplete && this.#partial.hashed === this.#partial.size)) {
-        requireNotAborted(signal);
+      for (;;) {
         // A journal that waits for hashes would fall behind what it should remember.
         await this.#partial.saved();
+        // From here to the waiting nothing else runs, so that no waking is missed.
+        requireNotAborted(signal);
+        if (this.#partial.isComplete && this.#partial.hashed === this.#partial.size) return;
         if (this.#partial.hashSlice()) await nextTurn(turn);
         else await new Promise((resolve) => (this.#waiting = () => resolve(undefined)));
       }
