@@ -3,6 +3,7 @@
 // Computed once, at the end, from RequestTimes; nothing here is touched while tokens are made.
 #pragma once
 
+#include "engine/gpu.h"
 #include "engine/prefix_store.h"
 #include "engine/request.h"
 
@@ -57,6 +58,8 @@ struct EngineMetrics {
     uint64_t drafted_tokens  = 0;
     uint64_t accepted_drafts = 0;
     uint64_t slid_tokens     = 0; // taken out of contexts that were full
+
+    std::optional<GpuCounters> gpu; // where a GPU computes
 
     PrefixStoreStats snapshots;
 };

@@ -25,10 +25,12 @@
  *   huggingFace?: string}} StoreOptions
  */
 
+/** Which adapter to ask the browser for. @typedef {{powerPreference?: "low-power" | "high-performance"}} GpuWishes */
+
 /**
- * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. The worker holds the
- * Web Lock `lock` for as long as it lives, from before its first message on.
- * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number,
+ * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. `gpu` is there for an engine that
+ * computes on the GPU. The worker holds the Web Lock `lock` for as long as it lives, from before its first message on.
+ * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number, gpu?: GpuWishes,
  *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, lock: string}} OpenCommand
  */
 
