@@ -69,6 +69,7 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
   const hostFacts = {
     storage: { kind: opened.model.source.kind, bytesRead, readMs },
     heapBytes: port.heapBytes,
+    reasons: [],
   };
   post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
