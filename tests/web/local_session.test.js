@@ -5,8 +5,21 @@ import { test } from "node:test";
 
 import { LocalSession } from "../../web/endpoints/local_session.js";
 
-const CHOICE = Object.freeze({ artifact: "st", backend: "cpu", threads: 1, reasons: ["As asked."] });
-const READY = Object.freeze({ type: "ready", model: {}, operations: ["query", "embed"], options: {} });
+const CHOICE = Object.freeze({
+  artifact: "st",
+  backend: "cpu",
+  threads: 1,
+  reasons: ["As asked."],
+  gpu: null,
+});
+const READY = Object.freeze({
+  type: "ready",
+  model: {},
+  operations: ["query", "embed"],
+  options: {},
+  backend: "cpu",
+  reasons: [],
+});
 const SOURCE = Object.freeze({ kind: "opfs", modelId: "sha256-x" });
 
 /** @type {FakeWorker} */
@@ -35,21 +48,25 @@ class FakeWorker {
   terminate() {}
 }
 
-/** A session that is ready, its worker, and what the application was told of progress. */
-async function openSession() {
+/**
+ * A session that is ready, its worker, and what the application was told of progress.
+ * @param {{choice?: object, ready?: object}} [gpu]
+ */
+async function openSession({ choice = CHOICE, ready = READY } = {}) {
   globalThis.Worker = /** @type {any} */ (FakeWorker);
   const progress = /** @type {object[]} */ ([]);
   const plan = {
     files: {},
     store: {},
     load: {},
+    gpu: { layers: "auto", selfTest: "auto" },
     artifactsUrl: "",
     onProgress: (event) => progress.push(event),
   };
-  const opening = LocalSession.open("model", plan, CHOICE, new AbortController().signal);
+  const opening = LocalSession.open("model", plan, choice, new AbortController().signal);
   const worker = latest;
   worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 });
-  worker.say({ type: "opened", source: SOURCE, reasons: ["Kept in memory."] }, READY);
+  worker.say({ type: "opened", source: SOURCE, reasons: ["Kept in memory."] }, ready);
   return { session: await opening, worker, progress };
 }
 
@@ -73,6 +90,29 @@ test("what the model is made for, and how far the loading is, are told as they c
   assert.deepEqual(session.capabilities().source, SOURCE);
   assert.deepEqual(session.capabilities().reasons, ["As asked.", "Kept in memory."]);
   assert.deepEqual(progress, [{ phase: "download", file: "model", loaded: 1, total: 2 }]);
+});
+
+const ADAPTER = Object.freeze({ info: { vendor: "v" }, features: [], limits: {} });
+const GPU_CHOICE = { ...CHOICE, backend: "webgpu", reasons: ["WebGPU: it has what is needed."] };
+GPU_CHOICE.gpu = { adapter: ADAPTER, powerPreference: null, required: false };
+
+test("the worker is told of the GPU, and what it made of it is a capability", async () => {
+  const use = { description: "v", layers: 3, layersTotal: 4, selfTest: { tested: 1 } };
+  const ready = { ...READY, backend: "webgpu", gpu: use, reasons: ["3 of 4 layers."] };
+  const { session, worker } = await openSession({ choice: GPU_CHOICE, ready });
+  assert.deepEqual(worker.commands[0].gpu, { ...GPU_CHOICE.gpu, layers: "auto", selfTest: "auto" });
+  const { backend, gpu, reasons } = session.capabilities();
+  assert.equal(backend, "webgpu");
+  assert.deepEqual(gpu, { ...use, adapter: ADAPTER });
+  assert.deepEqual(reasons, ["WebGPU: it has what is needed.", "Kept in memory.", "3 of 4 layers."]);
+});
+
+test("a worker that turned to the CPU is believed, and says why", async () => {
+  const ready = { ...READY, reasons: ["CPU after all: x."] };
+  const { session } = await openSession({ choice: GPU_CHOICE, ready });
+  const { backend, gpu, reasons } = session.capabilities();
+  assert.deepEqual([backend, gpu], ["cpu", null]);
+  assert.equal(reasons.at(-1), "CPU after all: x.");
 });
 
 test("a request is passed on as it is, with a number of its own", async () => {

@@ -97,6 +97,7 @@ export class LocalSession {
       files: plan.files,
       store: plan.store,
       options: plan.load,
+      gpu: choice.gpu && { ...choice.gpu, ...plan.gpu },
       lock: this.#lock,
     });
   }
@@ -105,11 +106,17 @@ export class LocalSession {
   capabilities() {
     if (!this.#ready || !this.#source)
       throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
-    const { model, operations, options, memory, heapBytes, storage } = this.#ready;
-    const { backend, artifact, threads } = this.#choice;
-    const [source, reasons] = [this.#source, this.#reasons];
-    const runs = { backend, artifact, threads, memory, heapBytes, storage, reasons };
+    const { model, operations, options, memory, heapBytes, storage, backend } = this.#ready;
+    const { artifact, threads } = this.#choice;
+    const [source, reasons, gpu] = [this.#source, this.#reasons, this.#gpu];
+    const runs = { backend, gpu, artifact, threads, memory, heapBytes, storage, reasons };
     return { kind: "local", operations, model, source, options, ...runs };
+  }
+
+  /** @returns {Capabilities["gpu"]} */
+  get #gpu() {
+    const { gpu: use } = this.#ready ?? {};
+    return use && this.#choice.gpu ? { ...use, adapter: this.#choice.gpu.adapter } : null;
   }
 
   /**
@@ -169,6 +176,7 @@ export class LocalSession {
         break;
       case "ready":
         this.#ready = event;
+        this.#reasons = [...this.#reasons, ...event.reasons];
         this.#opening.resolve(event);
         break;
       case "accepted":

@@ -11,7 +11,8 @@ import { ModelOpener } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
 /** @import { OpenedModel } from "./model_source.js" */
-/** @import { Command, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+/** @import { Command, GpuCommand, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+/** @import { LoadOptions } from "headrace/declarations" */
 
 const PROGRESS_INTERVAL_MS = 100;
 
@@ -55,7 +56,7 @@ async function open({ artifactsUrl, artifact, threads, gpu, files, store, option
 
   report({ phase: "start", loaded: 0, total: 1 });
   const addresses = await findArtifact(artifactsUrl, artifact, EXPECTED_ABI_VERSION);
-  const binding = gpu && new GpuBinding(navigator.gpu, gpu);
+  const binding = gpu && new GpuBinding(navigator.gpu, gpu.powerPreference);
   const port = await EnginePort.start(addresses, threads, binding);
   report({ phase: "start", loaded: 1, total: 1 });
 
@@ -64,7 +65,7 @@ async function open({ artifactsUrl, artifact, threads, gpu, files, store, option
   post([{ type: "opened", source: opened.model.source, reasons: opener.reasons }]);
   const paths = mountFiles(port, opened);
   try {
-    await port.load(paths, { ...options, threads }, (fraction) =>
+    await port.load(paths, { ...options, ...(gpu && gpuOptions(gpu)), threads }, (fraction) =>
       report({ phase: "load", loaded: fraction, total: 1 }),
     );
   } finally {
@@ -75,8 +76,17 @@ async function open({ artifactsUrl, artifact, threads, gpu, files, store, option
   const hostFacts = {
     storage: { kind: opened.model.source.kind, bytesRead, readMs },
     heapBytes: port.heapBytes,
+    reasons: [],
   };
   post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
+}
+
+/**
+ * @param {GpuCommand} gpu
+ * @returns {LoadOptions}
+ */
+function gpuOptions({ layers, selfTest }) {
+  return { backend: "webgpu", gpuLayers: layers === "auto" ? -1 : layers, gpuSelfTest: selfTest };
 }
 
 /**

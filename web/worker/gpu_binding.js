@@ -3,7 +3,7 @@
 // Counterparts: native/webgpu/browser_gpu.h, whose functions these are, and webgpu_library.js, which turns pointers
 // into the views and texts that arrive here. Not a judge of adapters: backend_choice.js is.
 
-/** @import { GpuWishes } from "./protocol.js" */
+/** @import { PowerPreference } from "../gpu_adapter.js" */
 
 /** What hr_gpu_wait of browser_gpu.h answers. */
 const WAITED = /** @type {const} */ ({ settled: 1, timedOut: 2, lost: 3 });
@@ -56,7 +56,7 @@ class HandleTable {
 /** One for each engine. No method waits but `wait`. */
 export class GpuBinding {
   #gpu;
-  #wishes;
+  #powerPreference;
   #handles = new HandleTable();
   /** @type {{kind: number, message: string}[]} */ #faults = [];
   /** Resolves when a device is lost. */
@@ -69,11 +69,11 @@ export class GpuBinding {
 
   /**
    * @param {GPU} gpu
-   * @param {GpuWishes} [wishes]
+   * @param {PowerPreference | null} [powerPreference] of the adapter; null leaves it to the browser
    */
-  constructor(gpu, wishes = {}) {
+  constructor(gpu, powerPreference = null) {
     this.#gpu = gpu;
-    this.#wishes = wishes;
+    this.#powerPreference = powerPreference;
     this.#lost = new Promise((resolve) => {
       this.#tellLost = () => resolve(undefined);
     });
@@ -87,9 +87,9 @@ export class GpuBinding {
   // --- futures and faults --------------------------------------------------------------------------------
 
   requestAdapter() {
-    const { powerPreference } = this.#wishes;
+    const options = this.#powerPreference ? { powerPreference: this.#powerPreference } : {};
     return this.#future(async () => {
-      const adapter = await this.#gpu.requestAdapter(powerPreference && { powerPreference });
+      const adapter = await this.#gpu.requestAdapter(options);
       if (!adapter) throw new Error("the browser has no adapter for this page");
       return this.#handles.add(adapter);
     });

@@ -7,6 +7,7 @@
 /** @import { EmbedOptions, FinishReason, GenerationOptions } from "headrace/declarations" */
 /** @import { LoadOptions, Operation, TokenizeOptions } from "headrace/declarations" */
 /** @import { WireError } from "../errors.js" */
+/** @import { AdapterFacts, PowerPreference } from "../gpu_adapter.js" */
 /** @import { ModelInput } from "../models/store_protocol.js" */
 /** @import { StoreProgress } from "../models/types.js" */
 
@@ -25,13 +26,24 @@
  *   huggingFace?: string}} StoreOptions
  */
 
-/** Which adapter to ask the browser for. @typedef {{powerPreference?: "low-power" | "high-performance"}} GpuWishes */
+/**
+ * How the GPU is used: layers on it, the output layer counted as one, and which operations are compared with
+ * the CPU's (the load option gpuSelfTest).
+ * @typedef {{layers: "auto" | number, selfTest: "auto" | "force" | "skip"}} GpuOptions
+ */
 
 /**
- * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. `gpu` is there for an engine that
- * computes on the GPU. The worker holds the Web Lock `lock` for as long as it lives, from before its first message on.
- * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number, gpu?: GpuWishes,
- *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, lock: string}} OpenCommand
+ * The adapter as the page has seen it; without `required` a GPU that fails leads to the CPU.
+ * @typedef {GpuOptions & {adapter: AdapterFacts, powerPreference: PowerPreference | null,
+ *   required: boolean}} GpuCommand
+ */
+
+/**
+ * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. The worker holds the
+ * Web Lock `lock` for as long as it lives, from before its first message on. `gpu` is null on the CPU.
+ * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number,
+ *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, gpu: GpuCommand | null,
+ *   lock: string}} OpenCommand
  */
 
 /** @typedef {{type: "text", text: string}} TextPart */
@@ -114,16 +126,30 @@
  */
 
 /**
- * `operations` are those of query, chat and embed that the model is made for.
- * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
- *   memory: MemoryUse, backend: string, artifact: string, loadMs: number}} EngineReady
+ * How the GPU was compared with the CPU: operations `tested` now and `known` from before, the time that it
+ * took, the worst of those tested (null without any), and the signatures of all that agree.
+ * @typedef {{tested: number, known: number, ms: number, worst: {op: string, error: number} | null,
+ *   proven: string[]}} GpuSelfTest
  */
 
 /**
- * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
- * engine's memory, which never shrinks, so that it is the peak of loading.
+ * What the engine says of the GPU: its name, the layers on it and all there are, the output layer counted.
+ * @typedef {{description: string, layers: number, layersTotal: number, selfTest: GpuSelfTest}} GpuUse
+ */
+
+/**
+ * `operations` are those of query, chat and embed that the model is made for; `gpu` is there with the backend
+ * webgpu.
+ * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
+ *   memory: MemoryUse, backend: "cpu" | "webgpu", gpu?: GpuUse, artifact: string, loadMs: number}} EngineReady
+ */
+
+/**
+ * The worker adds `storage`, where the bytes lay and what was read of them, `heapBytes`: the size of the
+ * engine's memory, which never shrinks, so that it is the peak of loading, and `reasons`: sentences about what
+ * came of the GPU.
  * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
- *   heapBytes: number}} ReadyEvent
+ *   heapBytes: number, reasons: string[]}} ReadyEvent
  */
 
 /**
