@@ -23,6 +23,13 @@ struct Listeners {
     wgpu::DeviceDescriptor::ErrorCallback error;
 };
 
+// Work is done in the order in which it is submitted; what is done, the last wait told.
+uint64_t submitted = 0;
+uint64_t done      = 0;
+
+constexpr size_t MOST_UNAWAITED = 64 << 20;
+size_t           unawaited      = 0; // bytes written since the last wait for all of them
+
 Listeners            listeners;
 std::optional<Fault> noted;
 Counters             counted;
@@ -149,6 +156,10 @@ WaitStatus Instance::WaitAny(const Future & future, uint64_t timeout_ns) const {
     constexpr double patience = 10;
     const double     timeout_ms =
         timeout_ns == UINT64_MAX ? -1 : patience * static_cast<double>(timeout_ns) / 1e6;
+    if (!future.handle) {
+        future.settled();
+        return WaitStatus::Success;
+    }
     counted.waits++;
     const int32_t status = hr_gpu_wait(future.handle.id(), timeout_ms);
     const bool    lost   = tell_faults();
@@ -300,8 +311,9 @@ CommandEncoder Device::CreateCommandEncoder() const {
 Future Buffer::MapAsync(MapMode, size_t offset, size_t size, CallbackMode, MapCallback callback) const {
     counted.maps++;
     const Object future(hr_gpu_map_for_reading(id(), static_cast<double>(offset), static_cast<double>(size)));
-    return {future, [future, callback = std::move(callback)] {
+    return {future, [future, last = submitted, callback = std::move(callback)] {
                 const Result result = result_of(future);
+                done                = result.succeeded ? last : done;
                 callback(result.succeeded ? MapAsyncStatus::Success : MapAsyncStatus::Error, result.reason);
             }};
 }
@@ -357,6 +369,7 @@ void ComputePassEncoder::End() const {
 
 void Queue::Submit(size_t count, const CommandBuffer * commands) const {
     counted.submits++;
+    submitted++;
     for (size_t i = 0; i < count; i++) {
         hr_gpu_submit(id(), commands[i].id());
     }
@@ -366,12 +379,23 @@ void Queue::WriteBuffer(const Buffer & buffer, uint64_t offset, const void * dat
     counted.writes++;
     counted.written += static_cast<double>(size);
     hr_gpu_write(id(), buffer.id(), static_cast<double>(offset), data, size);
+    // What is written the browser keeps until the GPU takes it: a model whole, if nobody waits.
+    unawaited += size;
+    if (unawaited > MOST_UNAWAITED) {
+        unawaited = 0;
+        Instance(true).WaitAny({Object(hr_gpu_work_done(id())), [] {}}, UINT64_MAX);
+    }
 }
 
+// ggml asks often, before each input that it writes. Of an idle queue the answer is known, without a round trip.
 Future Queue::OnSubmittedWorkDone(CallbackMode, WorkDoneCallback callback) const {
+    if (done == submitted) {
+        return {{}, [callback = std::move(callback)] { callback(QueueWorkDoneStatus::Success, {}); }};
+    }
     const Object future(hr_gpu_work_done(id()));
-    return {future, [future, callback = std::move(callback)] {
+    return {future, [future, last = submitted, callback = std::move(callback)] {
                 const Result result = result_of(future);
+                done                = result.succeeded ? last : done;
                 callback(result.succeeded ? QueueWorkDoneStatus::Success : QueueWorkDoneStatus::Error,
                          result.reason);
             }};
