@@ -146,6 +146,7 @@ struct Writer {
                       {"tokens", stats.cache.tokens}}},
                     {"speculation", {{"drafted", stats.drafted}, {"accepted", stats.accepted_drafts}}},
                     {"shifted", stats.slid},
+                    {"replayed", stats.replayed},
                     {"backend", BACKEND},
                     {"artifact", artifact_name()},
                     {"threads", threads}}}}}};
