@@ -151,6 +151,7 @@ struct Writer {
                       {"tokens", stats.cache.tokens}}},
                     {"speculation", {{"drafted", stats.drafted}, {"accepted", stats.accepted_drafts}}},
                     {"shifted", stats.slid},
+                    {"replayed", stats.replayed},
                     {"backend", facts.backend},
                     {"artifact", artifact_name()},
                     {"threads", facts.threads}}}}}};

@@ -83,6 +83,14 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
             chat.reply.emplace(std::move(rendered.reply));
         }
     }
+    submission.told = std::move(command.replay.answer);
+    if (chat.reply) {
+        submission.told.text.reset(); // the parts were told, not the text that they were taken from
+        chat.told = std::move(command.replay.parts);
+    } else if (!command.replay.parts.reasoning.empty() || !command.replay.parts.tool_calls.empty()) {
+        throw Error(ErrorCode::invalid_request,
+                    "replay: the answer to this request has neither reasoning nor toolCalls");
+    }
     chat.options     = std::move(command.chat);
     handle.chats[id] = std::move(chat);
     return submission;

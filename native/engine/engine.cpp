@@ -189,9 +189,14 @@ MemoryUse Engine::memory() const {
 }
 
 void Engine::submit(Submission submission) {
-    Request request = intake_->prepare(submission);
-    events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
+    Request       request = intake_->prepare(submission);
+    AcceptedEvent accepted{request.id, request.options, request.prompt.size(), {}};
     request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
+    follow_replay(request, std::move(submission.told), *model_, decoder_->context_size());
+    if (request.replay) {
+        accepted.replayed_text = request.replay->text;
+    }
+    events_.push_back(std::move(accepted));
     scheduler_->submit(std::move(request));
 }
 
@@ -207,7 +212,7 @@ void Engine::embed(EmbedSubmission submission) {
     for (const std::vector<Token> & input : request.inputs) {
         tokens += input.size();
     }
-    events_.push_back(AcceptedEvent{request.id, submission.options, tokens});
+    events_.push_back(AcceptedEvent{request.id, submission.options, tokens, {}});
     embedder_->submit(std::move(request));
 }
 
