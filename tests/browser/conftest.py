@@ -13,8 +13,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 from starlette.applications import Starlette
 
+from build_tools.gpu_adapter import GpuChromium, swiftshader_chromium
+from build_tools.workspace import Workspace
 from headrace.server import background_server, create_app
 from tests.browser.downloads import MIB, Published
+from tests.browser.gpu import f16_chromium_or_skip, gpu_browser
 from tests.browser.profiles import Origin, origin, profile
 from tests.browser.tab import SETUP, Tab
 from tests.fault_server import FaultServer, fault_server
@@ -62,6 +65,41 @@ def person(
         yield context
 
 
+@pytest.fixture(scope="session")
+def f16_chromium(workspace: Workspace, chromium: Path) -> GpuChromium:
+    """How to start a Chromium whose WebGPU adapter has shader-f16."""
+    return f16_chromium_or_skip(workspace, chromium)
+
+
+@pytest.fixture(scope="session")
+def f16_browser(browser: Browser, f16_chromium: GpuChromium) -> Iterator[Browser]:
+    """One such Chromium for all tests."""
+    with gpu_browser(browser, f16_chromium) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def swiftshader_browser(browser: Browser, chromium: Path) -> Iterator[Browser]:
+    """One Chromium for all tests whose WebGPU adapter lacks shader-f16."""
+    with gpu_browser(browser, swiftshader_chromium(chromium)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def f16_person(
+    browser: Browser, f16_chromium: GpuChromium, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserContext]:
+    """As `person`, with the adapter that has shader-f16."""
+    with profile(
+        browser,
+        f16_chromium.program,
+        tmp_path_factory.mktemp("f16-profile"),
+        arguments=f16_chromium.arguments,
+        environment=f16_chromium.environment,
+    ) as context:
+        yield context
+
+
 @pytest.fixture
 def app(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -> Starlette:
     """The pages, the library and the models of `model_files`."""
@@ -72,6 +110,13 @@ def app(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -
 def site(person: BrowserContext, app: Starlette) -> Iterator[Origin]:
     """An origin that has stored nothing yet, in a browser that keeps what it stores."""
     with origin(person, app) as site:
+        yield site
+
+
+@pytest.fixture
+def f16_site(f16_person: BrowserContext, app: Starlette) -> Iterator[Origin]:
+    """As `site`, with the adapter that has shader-f16."""
+    with origin(f16_person, app) as site:
         yield site
 
 
@@ -149,4 +194,22 @@ def open_tab(
 ) -> Iterator[OpenTab]:
     """Opens tabs for one test, see `tab_opener`."""
     with tab_opener(browser, model_files, repo_root, artifacts_dir) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def open_gpu_tab(
+    f16_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """As `open_tab`, with the adapter that has shader-f16."""
+    with tab_opener(f16_browser, model_files, repo_root, artifacts_dir) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def open_swiftshader_tab(
+    swiftshader_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """As `open_tab`, with an adapter that lacks shader-f16."""
+    with tab_opener(swiftshader_browser, model_files, repo_root, artifacts_dir) as open_tab:
         yield open_tab

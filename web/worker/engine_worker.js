@@ -6,11 +6,13 @@
 import { HeadraceError } from "../errors.js";
 import { findArtifact } from "./artifact.js";
 import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
+import { GpuBinding } from "./gpu_binding.js";
 import { ModelOpener } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
 /** @import { OpenedModel } from "./model_source.js" */
-/** @import { Command, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+/** @import { Command, GpuCommand, ModelFiles, OpenCommand, Progress, WorkerEvent } from "./protocol.js" */
+/** @import { LoadOptions } from "headrace/declarations" */
 
 const PROGRESS_INTERVAL_MS = 100;
 
@@ -31,9 +33,7 @@ scope.onmessage = (/** @type {MessageEvent<Command>} */ { data: command }) => {
       loop?.cancel(command.id);
       break;
     case "close":
-      loop?.close();
-      post([{ type: "closed" }]);
-      scope.close();
+      close();
       break;
   }
 };
@@ -43,14 +43,21 @@ scope.onmessageerror = () =>
 scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =>
   fail(HeadraceError.from(reason, "worker_crashed", "the engine's worker failed"));
 
+async function close() {
+  await loop?.close();
+  post([{ type: "closed" }]);
+  scope.close();
+}
+
 /** @param {OpenCommand} command */
-async function open({ artifactsUrl, artifact, threads, files, store, options, lock }) {
+async function open({ artifactsUrl, artifact, threads, gpu, files, store, options, lock }) {
   await holdLock(lock);
   const report = progressReporter();
 
   report({ phase: "start", loaded: 0, total: 1 });
   const addresses = await findArtifact(artifactsUrl, artifact, EXPECTED_ABI_VERSION);
-  const port = await EnginePort.start(addresses, threads);
+  const binding = gpu && new GpuBinding(navigator.gpu, gpu.powerPreference);
+  const port = await EnginePort.start(addresses, threads, binding);
   report({ phase: "start", loaded: 1, total: 1 });
 
   const opener = new ModelOpener(store, (file, progress) => report({ file, ...progress }));
@@ -58,7 +65,7 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
   post([{ type: "opened", source: opened.model.source, reasons: opener.reasons }]);
   const paths = mountFiles(port, opened);
   try {
-    port.load(paths, { ...options, threads }, (fraction) =>
+    await port.load(paths, { ...options, ...(gpu && gpuOptions(gpu)), threads }, (fraction) =>
       report({ phase: "load", loaded: fraction, total: 1 }),
     );
   } finally {
@@ -72,6 +79,14 @@ async function open({ artifactsUrl, artifact, threads, files, store, options, lo
     reasons: [],
   };
   post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
+}
+
+/**
+ * @param {GpuCommand} gpu
+ * @returns {LoadOptions}
+ */
+function gpuOptions({ layers, selfTest }) {
+  return { backend: "webgpu", gpuLayers: layers === "auto" ? -1 : layers, gpuSelfTest: selfTest };
 }
 
 /**
