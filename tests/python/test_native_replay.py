@@ -171,7 +171,8 @@ def test_a_tool_call(open_wire: OpenWire, template: Callable[[str], str], family
 )
 def test_thoughts_and_several_calls(open_wire: OpenWire, template: Callable[[str], str], script: str) -> None:
     model = scripted(script, template("Qwen-Qwen3-0.6B"), size=5)
-    fields = {"messages": ASK, "options": {"temperature": 0, "tools": [WEATHER, CLOCK]}}
+    options = {"temperature": 0, "maxTokens": 60, "tools": [WEATHER, CLOCK]}
+    fields = {"messages": ASK, "options": options}
     check_every_cut(open_wire(model), open_wire(model), "chat", fields)
 
 
