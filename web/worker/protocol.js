@@ -194,11 +194,12 @@
 /**
  * Times in milliseconds; 0 for what there was too little of to measure. `cache` tells where the part of the
  * prompt came from that needed no computing: the slot of the same contextKey (live), or a snapshot in
- * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context.
+ * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context, `replayed` how
+ * many of the answer were generated before the engine was restarted: times and rates are of what came after.
  * @typedef {{queueMs: number, prefillMs: number, ttftMs: number, totalMs: number,
  *   prefillTokensPerSecond: number, decodeTokensPerSecond: number, itlMs: {p50: number, p95: number},
  *   cache: {source: "none" | "live" | "prefix" | "disk", tokens: number},
- *   speculation: {drafted: number, accepted: number}, shifted: number,
+ *   speculation: {drafted: number, accepted: number}, shifted: number, replayed: number,
  *   backend: string, artifact: string, threads: number}} Stats
  */
 
