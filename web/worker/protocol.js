@@ -82,6 +82,14 @@
  */
 
 /**
+ * What was told of an answer, for an engine that goes on with it: a field of a query or a chat that is
+ * submitted again, never an option of an application. `seed` is the one in force; `elapsedMs` since the request
+ * was first submitted counts towards its deadline.
+ * @typedef {{tokenIds: number[], text: string, reasoning: string, toolCalls: ToolCall[],
+ *   logprobs?: TokenLogprob[], seed?: number, elapsedMs: number}} Replay
+ */
+
+/**
  * A submitted request is an EngineRequest as JSON: what cannot be written as JSON is refused in the page,
  * under the run it belongs to, and the properties of a JSON schema keep their order.
  * @typedef {OpenCommand
