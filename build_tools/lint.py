@@ -46,5 +46,6 @@ def _python_paths(workspace: Workspace) -> list[str]:
 
 
 def _native_files(workspace: Workspace) -> list[str]:
-    native = workspace.root / "native"
-    return [str(path) for pattern in ("*.h", "*.c", "*.cpp") for path in sorted(native.rglob(pattern))]
+    folders = (workspace.root / "native", workspace.root / "build_tools")
+    patterns = ("*.h", "*.c", "*.cpp")
+    return [str(path) for folder in folders for pattern in patterns for path in sorted(folder.rglob(pattern))]

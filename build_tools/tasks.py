@@ -10,6 +10,7 @@ from build_tools.chromium import chromium_step, find_chromium
 from build_tools.codegen import codegen_step
 from build_tools.environment import environment_python
 from build_tools.files import remove_folder
+from build_tools.gpu_adapter import gpu_adapter_step
 from build_tools.host import native_step
 from build_tools.lint import format_step, lint_step
 from build_tools.package import package_step
@@ -96,7 +97,12 @@ def serve_steps(workspace: Workspace, *, demo_model: bool, browser: bool) -> lis
 def setup_steps(workspace: Workspace, fast: bool = False) -> list[Step]:
     """What must be there before the tests. fast: without artifacts and browser."""
     host = [sources_step(workspace), native_step(workspace, tests=True), codegen_step(workspace)]
-    whole = [toolchain_step(workspace), wasm_step(workspace), chromium_step(workspace)]
+    whole = [
+        toolchain_step(workspace),
+        wasm_step(workspace),
+        chromium_step(workspace),
+        gpu_adapter_step(workspace),
+    ]
     return [
         *host,
         vendor_step(workspace),

@@ -5,7 +5,8 @@ runs in the page's worker, and this module only carries text and the result out.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -134,11 +135,20 @@ class HeadlessPage:
 
 
 @contextmanager
-def launch(chromium: Path) -> Iterator[Browser]:
-    """A headless Chromium while the context is open; `chromium` is the program's path."""
+def launch(
+    chromium: Path, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[Browser]:
+    """A headless Chromium while the context is open; `chromium` is the program's path.
+
+    `arguments` and `environment` are added to those of ours and of this process.
+    """
     with ExitStack() as quiet, sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=chromium, args=LAUNCH_ARGUMENTS)
+            browser = playwright.chromium.launch(
+                executable_path=chromium,
+                args=[*LAUNCH_ARGUMENTS, *arguments],
+                env={**os.environ, **(environment or {})},
+            )
         except Error as error:
             raise HeadraceError(
                 "environment_unsupported",

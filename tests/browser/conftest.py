@@ -4,7 +4,7 @@ Every module in this folder marks its tests `browser`.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 from starlette.applications import Starlette
 
+from build_tools.gpu_adapter import GpuChromium, swiftshader_chromium
+from build_tools.workspace import Workspace
 from headrace.server import background_server, create_app
 from tests.browser.downloads import MIB, Published
+from tests.browser.gpu import CRASHES_ALLOWED, f16_chromium_or_skip, gpu_browser
+from tests.browser.gpu_wrapper import GpuTraits, wrap_gpu
 from tests.browser.profiles import Origin, origin, profile
 from tests.browser.tab import SETUP, Tab
 from tests.fault_server import FaultServer, fault_server
@@ -62,6 +66,41 @@ def person(
         yield context
 
 
+@pytest.fixture(scope="session")
+def f16_chromium(workspace: Workspace, chromium: Path) -> GpuChromium:
+    """How to start a Chromium whose WebGPU adapter has shader-f16."""
+    return f16_chromium_or_skip(workspace, chromium)
+
+
+@pytest.fixture(scope="session")
+def f16_browser(browser: Browser, f16_chromium: GpuChromium) -> Iterator[Browser]:
+    """One such Chromium for all tests."""
+    with gpu_browser(browser, f16_chromium) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def swiftshader_browser(browser: Browser, chromium: Path) -> Iterator[Browser]:
+    """One Chromium for all tests whose WebGPU adapter lacks shader-f16."""
+    with gpu_browser(browser, swiftshader_chromium(chromium)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def f16_person(
+    browser: Browser, f16_chromium: GpuChromium, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserContext]:
+    """As `person`, with the adapter that has shader-f16."""
+    with profile(
+        browser,
+        f16_chromium.program,
+        tmp_path_factory.mktemp("f16-profile"),
+        arguments=[*f16_chromium.arguments, *CRASHES_ALLOWED],
+        environment=f16_chromium.environment,
+    ) as context:
+        yield context
+
+
 @pytest.fixture
 def app(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -> Starlette:
     """The pages, the library and the models of `model_files`."""
@@ -72,6 +111,13 @@ def app(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -
 def site(person: BrowserContext, app: Starlette) -> Iterator[Origin]:
     """An origin that has stored nothing yet, in a browser that keeps what it stores."""
     with origin(person, app) as site:
+        yield site
+
+
+@pytest.fixture
+def f16_site(f16_person: BrowserContext, app: Starlette) -> Iterator[Origin]:
+    """As `site`, with the adapter that has shader-f16."""
+    with origin(f16_person, app) as site:
         yield site
 
 
@@ -106,7 +152,8 @@ def tab_opener(
 ) -> Iterator[OpenTab]:
     """Gives what opens a tab on a server of its own; keywords say what differs.
 
-    `demo` is the model that the server lists first; other keywords are Playwright's, of the context.
+    `demo` is the model that the server lists first; `gpu` and `gpu_workers` change the adapter as `wrap_gpu`
+    says; other keywords are Playwright's, of the context.
 
     At the end, an unexpected complaint of a tab's console is an error.
     """
@@ -120,6 +167,8 @@ def tab_opener(
             path: str = "/playground/headless.html",
             init_script: str | None = None,
             demo: str = "tiny.gguf",
+            gpu: GpuTraits | None = None,
+            gpu_workers: Sequence[GpuTraits] = (),
             **context_options: Any,
         ) -> Tab:
             app = create_app(
@@ -128,6 +177,8 @@ def tab_opener(
                 models={demo: model_files[demo], **model_files},
                 isolation=isolation,
             )
+            if gpu:
+                wrap_gpu(app, gpu, gpu_workers)
             base = stack.enter_context(background_server(app))
             context = stack.enter_context(browser.new_context(**context_options))
             if init_script:
@@ -149,4 +200,22 @@ def open_tab(
 ) -> Iterator[OpenTab]:
     """Opens tabs for one test, see `tab_opener`."""
     with tab_opener(browser, model_files, repo_root, artifacts_dir) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def open_gpu_tab(
+    f16_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """As `open_tab`, with the adapter that has shader-f16."""
+    with tab_opener(f16_browser, model_files, repo_root, artifacts_dir) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def open_swiftshader_tab(
+    swiftshader_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
+) -> Iterator[OpenTab]:
+    """As `open_tab`, with an adapter that lacks shader-f16."""
+    with tab_opener(swiftshader_browser, model_files, repo_root, artifacts_dir) as open_tab:
         yield open_tab

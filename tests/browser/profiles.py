@@ -4,6 +4,7 @@ Counterpart: conftest.py, whose tabs are of private windows that keep nothing. T
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ def profile(
     folder: Path,
     *,
     arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
     preferences: Mapping[str, Any] | None = None,
 ) -> Iterator[BrowserContext]:
     """The profile in `folder`, made when it is empty, in a process of its own while the context is open."""
@@ -53,7 +55,10 @@ def profile(
         path.write_text(json.dumps(preferences))
     # Playwright's interface can be entered once per thread, which `browser` has done.
     context = browser.browser_type.launch_persistent_context(
-        folder, executable_path=chromium, args=[*LAUNCH_ARGUMENTS, *arguments]
+        folder,
+        executable_path=chromium,
+        args=[*LAUNCH_ARGUMENTS, *arguments],
+        env={**os.environ, **(environment or {})},
     )
     try:
         yield context

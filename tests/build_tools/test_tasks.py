@@ -28,7 +28,7 @@ def test_steps_log_to_files_of_their_own(workspace: Workspace) -> None:
 def test_fast_tests_need_neither_browser_nor_wasm(workspace: Workspace) -> None:
     fast = {step.name for step in steps_before_tests(workspace, fast=True)}
     whole = {step.name for step in steps_before_tests(workspace, fast=False)}
-    assert whole - fast == {"toolchain", "wasm", "chromium"}
+    assert whole - fast == {"toolchain", "wasm", "chromium", "gpu-adapter"}
     assert fast < whole
 
 
