@@ -6,6 +6,7 @@
 #include "abi/messages_json.h"
 #include "abi/options_json.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace headrace {

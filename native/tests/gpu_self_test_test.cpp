@@ -1,7 +1,7 @@
 // The self-test of GPUs lets a right backend pass and catches a wrong one, whatever it does wrong (case E7).
 #include "engine/gpu_self_test.h"
 
-#include "broken_backend.h"
+#include "broken_gpu.h"
 #include "engine/error.h"
 #include "engine/model_ops.h"
 
@@ -183,10 +183,10 @@ std::string detail(const Error & error, const std::string & name) {
     return "";
 }
 
-Error error_of(std::span<const GraphOp> ops, const BrokenBackend & broken) {
+Error error_of(std::span<const GraphOp> ops, const BrokenGpu & broken) {
     const ggml_backend_ptr reference = cpu();
     try {
-        run_self_test(ops, broken.get(), reference.get(), {});
+        run_self_test(ops, broken.backend(), reference.get(), {});
     } catch (const Error & error) {
         return error;
     }
@@ -200,8 +200,8 @@ std::vector<std::string> missed(const Spoil & spoil, const std::function<bool(co
     size_t                   tried = 0;
     for (const GraphOp & op : all_ops()) {
         if (applies(op)) {
-            const BrokenBackend broken(op.last().name, spoil);
-            const auto          verdict = try_op(op, broken.get(), reference.get());
+            const BrokenGpu broken(op.last().name, spoil);
+            const auto      verdict = try_op(op, broken.backend(), reference.get());
             REQUIRE(verdict);
             tried++;
             if (verdict->ok) {
@@ -267,8 +267,8 @@ TEST_CASE("gpu_self_test: the error names the operation that is wrong, with the 
     }
     REQUIRE(first.size() > 10);
     for (const auto & [name, wanted] : first) {
-        const BrokenBackend broken(name, shift);
-        const Error         error = error_of(tiny_model_ops(), broken);
+        const BrokenGpu broken(name, shift);
+        const Error     error = error_of(tiny_model_ops(), broken);
         CAPTURE(name);
         CHECK(error.code == ErrorCode::gpu_mismatch);
         CHECK(detail(error, "op") == wanted);
@@ -280,7 +280,7 @@ TEST_CASE("gpu_self_test: the error names the operation that is wrong, with the 
 
 TEST_CASE("gpu_self_test: what is not written is told from what is wrong") {
     const std::vector<GraphOp> ops = other_ops();
-    const BrokenBackend        broken("NORM", undo);
+    const BrokenGpu            broken("NORM", undo);
     const Error                error = error_of(ops, broken);
     CHECK(detail(error, "measure") == "unwritten");
     CHECK(std::stod(detail(error, "error")) == 96 * 7);
@@ -300,8 +300,8 @@ TEST_CASE("gpu_self_test: rounding as GPUs do it passes, next to factors that do
     for (const GraphOp & op : all_ops()) {
         const bool product = op.last().op == GGML_OP_MUL_MAT || op.last().op == GGML_OP_MUL_MAT_ID;
         const auto passes  = [&](const Spoil & spoil) {
-            const BrokenBackend broken(op.last().name, spoil);
-            return try_op(op, broken.get(), reference.get())->ok;
+            const BrokenGpu broken(op.last().name, spoil);
+            return try_op(op, broken.backend(), reference.get())->ok;
         };
         CAPTURE(signature(op));
         CHECK(passes(half));
@@ -333,19 +333,13 @@ TEST_CASE("gpu_self_test: what is known is not tested again, and a changed kerne
 }
 
 TEST_CASE("gpu_self_test: an operation that the device leaves to the CPU is not tested") {
-    const auto          no_experts = [](const ggml_tensor & node) { return node.op != GGML_OP_MUL_MAT_ID; };
-    const BrokenBackend broken("MUL_MAT_ID", clear_row, no_experts);
+    const auto      no_experts = [](const ggml_tensor & node) { return node.op != GGML_OP_MUL_MAT_ID; };
+    const BrokenGpu broken("MUL_MAT_ID", clear_row, no_experts);
     const ggml_backend_ptr reference = cpu();
-    const SelfTestReport   report    = run_self_test(tiny_model_ops(), broken.get(), reference.get(), {});
+    const SelfTestReport   report    = run_self_test(tiny_model_ops(), broken.backend(), reference.get(), {});
     const auto experts = std::count_if(tiny_model_ops().begin(), tiny_model_ops().end(),
                                        [](const GraphOp & op) { return op.last().op == GGML_OP_MUL_MAT_ID; });
     CHECK(experts > 2);
     CHECK(report.skipped == static_cast<size_t>(experts));
     CHECK(report.tested == tiny_model_ops().size() - report.skipped);
-}
-
-TEST_CASE("gpu_self_test: a model that is not on a GPU needs no test, nor a GPU") {
-    const Model          model({std::string(HR_TEST_DATA) + "/moe-trained-q4_k_m.gguf"}, true, nullptr);
-    const SelfTestReport report = test_model_on_gpu(model, {});
-    CHECK(report.tested + report.known + report.skipped == 0);
 }
