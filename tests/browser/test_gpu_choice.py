@@ -1,4 +1,4 @@
-"""The choice of the GPU in real pages: taken where all is there, left with a reason where not, never an abort.
+"""The choice of the GPU in real pages: taken where all is there, left with a reason where not, no abort.
 
 Counterparts: `tests/web/backend_choice.test.js` and `tests/web/backend_attempts.test.js` have every case, on
 facts and fakes; here it is the browser, the worker and the engine that decide.
