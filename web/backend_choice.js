@@ -63,6 +63,17 @@ export function chooseBackend(facts, request) {
 }
 
 /**
+ * The same without the GPU, which was chosen and has failed.
+ * @param {BackendChoice} choice
+ * @param {string} reason
+ * @returns {BackendChoice}
+ */
+export function turnToCpu({ artifact, threads, reasons }, reason) {
+  const [, ...others] = reasons;
+  return { artifact, backend: "cpu", threads, reasons: [reason, ...others], gpu: null };
+}
+
+/**
  * Whether the choice could depend on the adapter: asking for one takes time, and may wake a GPU.
  * @param {Environment} facts
  * @param {BackendRequest} request

@@ -65,6 +65,9 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     Submission submission;
     submission.id      = id;
     submission.options = std::move(command.options);
+    if (command.replay.seed) {
+        submission.options.seed = *command.replay.seed;
+    }
     ChatRequest chat;
     if (command.operation == Operation::query) {
         submission.prompt = std::move(command.prompt);

@@ -67,6 +67,18 @@ std::vector<TokenLogprobs> read_logprobs(const json & replay) {
     return logprobs;
 }
 
+std::optional<int64_t> read_seed(const json & replay) {
+    if (!replay.contains("seed")) {
+        return std::nullopt;
+    }
+    constexpr int64_t largest = 4294967294; // as of the option
+    const json        seed    = replay["seed"];
+    if (!seed.is_number_integer() || seed < 0 || seed > largest) {
+        malformed("replay.seed must be a whole number from 0 to " + std::to_string(largest));
+    }
+    return seed.get<int64_t>();
+}
+
 } // namespace
 
 ReplayField read_replay(const json & command) {
@@ -79,13 +91,15 @@ ReplayField read_replay(const json & command) {
         malformed("replay must be an object");
     }
     const json & replay = *found;
-    allow_only("replay", replay, {"tokenIds", "text", "reasoning", "toolCalls", "logprobs", "elapsedMs"});
+    allow_only("replay", replay,
+               {"tokenIds", "text", "reasoning", "toolCalls", "logprobs", "seed", "elapsedMs"});
     if (replay.contains("tokenIds")) {
         read.answer.tokens = read_token_ids(replay, "tokenIds");
     }
     read.answer.text     = text_of(replay, "text");
     read.answer.logprobs = read_logprobs(replay);
     read.parts           = {*read.answer.text, text_of(replay, "reasoning"), read_calls(replay)};
+    read.seed            = read_seed(replay);
     const json elapsed   = replay.value("elapsedMs", json(0));
     if (!elapsed.is_number() || !std::isfinite(elapsed.get<double>()) || elapsed.get<double>() < 0) {
         malformed("replay.elapsedMs must be a number from 0 up");

@@ -171,7 +171,8 @@ def test_a_tool_call(open_wire: OpenWire, template: Callable[[str], str], family
 )
 def test_thoughts_and_several_calls(open_wire: OpenWire, template: Callable[[str], str], script: str) -> None:
     model = scripted(script, template("Qwen-Qwen3-0.6B"), size=5)
-    fields = {"messages": ASK, "options": {"temperature": 0, "tools": [WEATHER, CLOCK]}}
+    options = {"temperature": 0, "maxTokens": 60, "tools": [WEATHER, CLOCK]}
+    fields = {"messages": ASK, "options": options}
     check_every_cut(open_wire(model), open_wire(model), "chat", fields)
 
 
@@ -222,6 +223,18 @@ def test_accepted_says_what_it_said_before(pair: Pair) -> None:
     assert said[0] == said[1]
 
 
+def test_a_seed_that_the_first_engine_took_is_used_again(pair: Pair) -> None:
+    fields = {"messages": GREETING, "options": {"temperature": 1.5, "maxTokens": 24}}
+    first, second = pair
+    request = first.submit("chat", **fields)
+    events = first.run_until(lambda seen: seen[-1:] != [] and seen[-1]["type"] == "done")
+    seed = events[0]["options"]["seed"]
+    told = with_batch(nothing(), next(event for event in events if event["type"] == "tokens"))
+    _, result = run(second, "chat", {**fields, "replay": {**told, "seed": seed}})
+    assert events[-1]["id"] == request
+    assert result["tokenIds"] == events[-1]["result"]["tokenIds"]
+
+
 def test_the_time_before_counts_towards_the_deadline(pair: Pair) -> None:
     engine, _ = pair
     fields = {"messages": GREETING, "options": {"temperature": 0, "deadlineMs": 60_000}}
@@ -253,6 +266,8 @@ REFUSED: Sequence[tuple[str, Fields, str]] = [
     ),
     ("chat", {"replay": {"logprobs": [{"tokenId": 5, "text": "a", "logprob": "x"}]}}, "must be a number"),
     ("chat", {"replay": {"logprobs": [{"tokenId": "5", "text": "a"}]}}, "must be a token's number"),
+    ("query", {"replay": {"seed": -1}}, "seed must be a whole number"),
+    ("query", {"replay": {"seed": 1.5}}, "seed must be a whole number"),
     ("embed", {"replay": {}}, "unknown field"),
     ("applyTemplate", {"replay": {}}, "unknown field"),
     ("countTokens", {"replay": {}}, "unknown field"),

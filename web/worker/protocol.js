@@ -82,6 +82,14 @@
  */
 
 /**
+ * What was told of an answer, for an engine that goes on with it: a field of a query or a chat that is
+ * submitted again, never an option of an application. `seed` is the one in force; `elapsedMs` since the request
+ * was first submitted counts towards its deadline.
+ * @typedef {{tokenIds: number[], text: string, reasoning: string, toolCalls: ToolCall[],
+ *   logprobs?: TokenLogprob[], seed?: number, elapsedMs: number}} Replay
+ */
+
+/**
  * A submitted request is an EngineRequest as JSON: what cannot be written as JSON is refused in the page,
  * under the run it belongs to, and the properties of a JSON schema keep their order.
  * @typedef {OpenCommand
@@ -194,11 +202,12 @@
 /**
  * Times in milliseconds; 0 for what there was too little of to measure. `cache` tells where the part of the
  * prompt came from that needed no computing: the slot of the same contextKey (live), or a snapshot in
- * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context.
+ * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context, `replayed` how
+ * many of the answer were generated before the engine was restarted: times and rates are of what came after.
  * @typedef {{queueMs: number, prefillMs: number, ttftMs: number, totalMs: number,
  *   prefillTokensPerSecond: number, decodeTokensPerSecond: number, itlMs: {p50: number, p95: number},
  *   cache: {source: "none" | "live" | "prefix" | "disk", tokens: number},
- *   speculation: {drafted: number, accepted: number}, shifted: number,
+ *   speculation: {drafted: number, accepted: number}, shifted: number, replayed: number,
  *   backend: string, artifact: string, threads: number}} Stats
  */
 
