@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 namespace {
 
@@ -29,6 +30,30 @@ uint64_t done      = 0;
 
 constexpr size_t MOST_UNAWAITED = 64 << 20;
 size_t           unawaited      = 0; // bytes written since the last wait for all of them
+
+// Bind groups are kept, because every token needs those of the token before: what a dispatch binds changes only with
+// the graph. It is not only the time. A browser frees what nobody uses when its garbage collector runs, and that does
+// not know how much lies behind a bind group: after 65,000 of them, made and forgotten, the GPU process of Chromium 156
+// was gone. A kept one holds its layout and buffers, so that no other object gets their handles.
+struct KeptBindGroup {
+    wgpu::BindGroup           group;
+    wgpu::BindGroupLayout     layout;
+    std::vector<wgpu::Buffer> buffers;
+};
+
+constexpr size_t MOST_BIND_GROUPS = 8192;
+
+std::unordered_map<std::string, KeptBindGroup> bind_groups;
+
+std::string key_of(const wgpu::BindGroupDescriptor & descriptor) {
+    std::vector<uint64_t> parts{static_cast<uint64_t>(descriptor.layout.id())};
+    for (size_t i = 0; i < descriptor.entryCount; i++) {
+        const wgpu::BindGroupEntry & entry = descriptor.entries[i];
+        parts.insert(parts.end(),
+                     {entry.binding, static_cast<uint64_t>(entry.buffer.id()), entry.offset, entry.size});
+    }
+    return {reinterpret_cast<const char *>(parts.data()), parts.size() * sizeof(uint64_t)};
+}
 
 Listeners            listeners;
 std::optional<Fault> noted;
@@ -293,13 +318,26 @@ BindGroupLayout ComputePipeline::GetBindGroupLayout(uint32_t group) const {
 }
 
 BindGroup Device::CreateBindGroup(const BindGroupDescriptor * descriptor) const {
+    std::string key = key_of(*descriptor);
+    if (const auto found = bind_groups.find(key); found != bind_groups.end()) {
+        return found->second.group;
+    }
     for (size_t i = 0; i < descriptor->entryCount; i++) {
         const BindGroupEntry & entry = descriptor->entries[i];
         hr_gpu_bind(static_cast<int32_t>(entry.binding), entry.buffer.id(), static_cast<double>(entry.offset),
                     static_cast<double>(entry.size));
     }
-    return BindGroup(
+    if (bind_groups.size() >= MOST_BIND_GROUPS) {
+        bind_groups.clear();
+    }
+    KeptBindGroup kept;
+    kept.group = BindGroup(
         hr_gpu_create_bind_group(id(), descriptor->layout.id(), zero_ended(descriptor->label).c_str()));
+    kept.layout = descriptor->layout;
+    for (size_t i = 0; i < descriptor->entryCount; i++) {
+        kept.buffers.push_back(descriptor->entries[i].buffer);
+    }
+    return bind_groups.emplace(std::move(key), std::move(kept)).first->second.group;
 }
 
 CommandEncoder Device::CreateCommandEncoder() const {
@@ -331,6 +369,7 @@ void Buffer::Unmap() const {
 }
 
 void Buffer::Destroy() const {
+    bind_groups.clear(); // they keep buffers alive
     hr_gpu_destroy_buffer(id());
 }
 

@@ -4,7 +4,7 @@ Every module in this folder marks its tests `browser`.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from build_tools.gpu_adapter import GpuChromium, swiftshader_chromium
 from build_tools.workspace import Workspace
 from headrace.server import background_server, create_app
 from tests.browser.downloads import MIB, Published
-from tests.browser.gpu import f16_chromium_or_skip, gpu_browser
+from tests.browser.gpu import CRASHES_ALLOWED, f16_chromium_or_skip, gpu_browser
+from tests.browser.gpu_wrapper import GpuTraits, wrap_gpu
 from tests.browser.profiles import Origin, origin, profile
 from tests.browser.tab import SETUP, Tab
 from tests.fault_server import FaultServer, fault_server
@@ -94,7 +95,7 @@ def f16_person(
         browser,
         f16_chromium.program,
         tmp_path_factory.mktemp("f16-profile"),
-        arguments=f16_chromium.arguments,
+        arguments=[*f16_chromium.arguments, *CRASHES_ALLOWED],
         environment=f16_chromium.environment,
     ) as context:
         yield context
@@ -151,7 +152,8 @@ def tab_opener(
 ) -> Iterator[OpenTab]:
     """Gives what opens a tab on a server of its own; keywords say what differs.
 
-    `demo` is the model that the server lists first; other keywords are Playwright's, of the context.
+    `demo` is the model that the server lists first; `gpu` and `gpu_workers` change the adapter as `wrap_gpu`
+    says; other keywords are Playwright's, of the context.
 
     At the end, an unexpected complaint of a tab's console is an error.
     """
@@ -165,6 +167,8 @@ def tab_opener(
             path: str = "/playground/headless.html",
             init_script: str | None = None,
             demo: str = "tiny.gguf",
+            gpu: GpuTraits | None = None,
+            gpu_workers: Sequence[GpuTraits] = (),
             **context_options: Any,
         ) -> Tab:
             app = create_app(
@@ -173,6 +177,8 @@ def tab_opener(
                 models={demo: model_files[demo], **model_files},
                 isolation=isolation,
             )
+            if gpu:
+                wrap_gpu(app, gpu, gpu_workers)
             base = stack.enter_context(background_server(app))
             context = stack.enter_context(browser.new_context(**context_options))
             if init_script:

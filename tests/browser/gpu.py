@@ -5,7 +5,7 @@ are. Both adapters are the processor's: right as a GPU is right, but slow.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +16,21 @@ from build_tools.gpu_adapter import REQUIRED, GpuChromium, f16_obstacle, find_f1
 from build_tools.workspace import Workspace
 from headrace.headless import LAUNCH_ARGUMENTS
 
+# A browser refuses its GPU to a site after two crashes, and to all after three; tests have to share one.
+CRASHES_ALLOWED = ("--disable-domain-blocking-for-3d-apis", "--disable-gpu-process-crash-limit")
+
 
 @contextmanager
-def gpu_browser(browser: Browser, gpu: GpuChromium) -> Iterator[Browser]:
-    """Such a browser while the context is open, beside `browser`, whose Playwright starts it."""
+def gpu_browser(
+    browser: Browser, gpu: GpuChromium, *, arguments: Sequence[str] = CRASHES_ALLOWED
+) -> Iterator[Browser]:
+    """Such a browser while the context is open, beside `browser`, whose Playwright starts it.
+
+    With `arguments` empty it refuses its GPU after crashes, as people's browsers do.
+    """
     started = browser.browser_type.launch(
         executable_path=gpu.program,
-        args=[*LAUNCH_ARGUMENTS, *gpu.arguments],
+        args=[*LAUNCH_ARGUMENTS, *gpu.arguments, *arguments],
         env={**os.environ, **gpu.environment},
     )
     try:

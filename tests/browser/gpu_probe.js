@@ -1,15 +1,15 @@
 // What the WebGPU adapter of a page or of a dedicated module worker can do, and whether it computes.
 //
-// Counterpart: test_gpu_adapter.py, which loads it in both. Nothing of Headrace is used.
+// Counterparts: test_gpu_adapter.py and test_gpu_wrapper.py, which load it in both. Nothing of Headrace is used.
 
 /** @returns {Promise<object>} */
 export async function measure() {
   const adapter = await navigator.gpu.requestAdapter();
-  const names = Object.keys(GPUSupportedLimits.prototype);
   return {
     isWorker: "DedicatedWorkerGlobalScope" in globalThis,
     features: [...adapter.features],
-    limits: Object.fromEntries(names.map((name) => [name, adapter.limits[name]])),
+    limits: read(adapter.limits, Object.keys(GPUSupportedLimits.prototype)),
+    info: read(adapter.info, Object.keys(GPUAdapterInfo.prototype)),
     crossOriginIsolated,
     suspending: typeof WebAssembly.Suspending,
   };
@@ -31,8 +31,7 @@ const SHADER = `
  * @returns {Promise<{results: number[], errors: string[]}>} for each value x, 1.5 x + 1 in f16 and in f32
  */
 export async function compute(values) {
-  const adapter = await navigator.gpu.requestAdapter();
-  const device = await adapter.requestDevice({ requiredFeatures: ["shader-f16"] });
+  const device = await openDevice({ requiredFeatures: ["shader-f16"] });
   const errors = [];
   device.onuncapturederror = ({ error }) => errors.push(error.message);
   const module = device.createShaderModule({ code: SHADER });
@@ -63,7 +62,90 @@ export async function compute(values) {
   return { results, errors };
 }
 
-if ("DedicatedWorkerGlobalScope" in globalThis) {
+/**
+ * @param {GPUDeviceDescriptor} descriptor
+ * @returns {Promise<string>} "device", if there is one
+ */
+export async function tryDevice(descriptor) {
+  const device = await openDevice(descriptor);
+  device.destroy();
+  return "device";
+}
+
+/** @returns {Promise<string>} "kept": a device that nobody destroys */
+export async function keepDevice() {
+  globalThis.probeDevice = await openDevice({});
+  return "kept";
+}
+
+/** @returns {Promise<string>} why the device that was opened last was lost, once it is */
+export async function lastLoss() {
+  return (await globalThis.probeLoss).reason;
+}
+
+/**
+ * What a device that was asked for nothing special refuses.
+ * @param {{invocations: number}} beyond a workgroup's size that it should refuse
+ * @returns {Promise<{device: Record<string, number>, errors: Record<string, string>}>}
+ */
+export async function tryLimits({ invocations }) {
+  const device = await openDevice({});
+  const { STORAGE } = GPUBufferUsage;
+  const errors = {};
+  const attempt = async (name, action) => {
+    device.pushErrorScope("validation");
+    device.pushErrorScope("out-of-memory");
+    action();
+    const found = [await device.popErrorScope(), await device.popErrorScope()].find(Boolean);
+    if (found) errors[name] = found.message;
+  };
+  const pipeline = (code) =>
+    device.createComputePipeline({ layout: "auto", compute: { module: device.createShaderModule({ code }) } });
+  const { limits } = device;
+
+  await attempt("nothing", () => device.createBuffer({ size: limits.maxBufferSize, usage: STORAGE }).destroy());
+  await attempt("buffer", () => device.createBuffer({ size: limits.maxBufferSize + 4, usage: STORAGE }));
+  await attempt("binding", () => {
+    const size = limits.maxStorageBufferBindingSize + 4;
+    const buffer = device.createBuffer({ size, usage: STORAGE });
+    const entry = { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: "storage" } };
+    const layout = device.createBindGroupLayout({ entries: [entry] });
+    device.createBindGroup({ layout, entries: [{ binding: 0, resource: { buffer } }] });
+    buffer.destroy();
+  });
+  await attempt("invocations", () => pipeline(`@compute @workgroup_size(${invocations}) fn main() {}`));
+  await attempt("workgroupStorage", () =>
+    pipeline(`var<workgroup> all: array<u32, ${limits.maxComputeWorkgroupStorageSize / 4 + 1}>;
+      @compute @workgroup_size(1) fn main() { all[0] = 1; }`),
+  );
+  await attempt("workgroups", () => {
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(pipeline("@compute @workgroup_size(1) fn main() {}"));
+    pass.dispatchWorkgroups(limits.maxComputeWorkgroupsPerDimension + 1);
+    pass.end();
+    encoder.finish();
+  });
+  const told = read(limits, Object.keys(GPUSupportedLimits.prototype));
+  device.destroy();
+  return { device: told, errors };
+}
+
+/** @param {GPUDeviceDescriptor} descriptor */
+async function openDevice(descriptor) {
+  const adapter = await navigator.gpu.requestAdapter();
+  if (!adapter) throw new Error("no adapter");
+  const device = await adapter.requestDevice(descriptor);
+  globalThis.probeLoss = device.lost;
+  return device;
+}
+
+/** @param {string[]} names */
+function read(object, names) {
+  return Object.fromEntries(names.map((name) => [name, object[name]]));
+}
+
+if ("DedicatedWorkerGlobalScope" in globalThis && globalThis.onmessage === null) {
   globalThis.onmessage = async ({ data: { name, argument } }) => {
     try {
       postMessage({ value: await { measure, compute }[name](argument) });

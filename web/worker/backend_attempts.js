@@ -9,6 +9,8 @@ import { adapterName } from "../gpu_adapter.js";
 import { ALL_LAYERS } from "./gpu_layers.js";
 import { NOTHING_KNOWN } from "./gpu_verdicts.js";
 
+/** @import { AdapterInfo } from "../gpu_adapter.js" */
+/** @import { LayerEstimate } from "./gpu_layers.js" */
 /** @import { Failure, GpuVerdicts, LayerMemory, Verdicts } from "./gpu_verdicts.js" */
 /** @import { EngineReady, GpuCommand, GpuUse } from "./protocol.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
@@ -18,14 +20,15 @@ import { NOTHING_KNOWN } from "./gpu_verdicts.js";
  * @typedef {{options: LoadOptions, provenOps: string[]}} LoadAttempt
  */
 
+/** @typedef {Pick<GpuVerdicts, "read" | "prove" | "fail" | "rememberLayers">} VerdictStore */
+
 /**
  * @typedef {object} Loading
  * @property {GpuCommand | null} gpu null: the CPU, and nothing else is tried
  * @property {LoadOptions} options of the load, without those of the GPU
  * @property {string} model what the number of layers is remembered by: the model and what its context takes
- * @property {() => {estimate: number, total: number} | null} layers how many are expected to fit, and how many
- *   there are, the output layer counted; null when the file does not tell
- * @property {() => Promise<Pick<GpuVerdicts, "read" | "prove" | "fail" | "rememberLayers">>} verdicts
+ * @property {() => LayerEstimate | null} layers null when the file does not tell
+ * @property {(adapter: AdapterInfo) => Promise<VerdictStore>} verdicts on that adapter
  * @property {(attempt: LoadAttempt) => Promise<EngineReady>} load in an instance of its own: after a failure an
  *   engine can only be freed, and what the GPU held must be free before the next attempt
  */
@@ -57,7 +60,7 @@ export async function loadWhereItWorks(loading) {
   const { gpu, options, load } = loading;
   if (!gpu) return { ready: await load({ options, provenOps: [] }), reasons: [] };
   try {
-    return await new GpuAttempts(gpu, loading, await loading.verdicts()).run();
+    return await new GpuAttempts(gpu, loading, await loading.verdicts(gpu.adapter.info)).run();
   } catch (error) {
     if (gpu.required || !(error instanceof HeadraceError) || !isGpuFailure(error)) throw error;
     return { ready: await load({ options, provenOps: [] }), reasons: [whyCpu(error, gpu)] };
@@ -82,7 +85,7 @@ class GpuAttempts {
   /**
    * @param {GpuCommand} gpu
    * @param {Loading} loading
-   * @param {Awaited<ReturnType<Loading["verdicts"]>>} verdicts
+   * @param {VerdictStore} verdicts
    */
   constructor(gpu, loading, verdicts) {
     this.#gpu = gpu;

@@ -119,13 +119,15 @@ export class EnginePort {
    * @param {ModelFiles<string[]>} paths of the adapters one each
    * @param {LoadOptions} options
    * @param {(fraction: number) => void} onProgress from 0 to 1, called during the load
+   * @param {string[]} [provenOps] operations that the GPU is known to compute as the CPU does
    * @returns {Promise<boolean>} whether it is loaded; if not, the engine can only be freed
    * @throws {HeadraceError} storage_failed and others of the files, when it failed because they could not be
    *   read
    */
-  async load({ adapters = [], ...paths }, options, onProgress) {
+  async load({ adapters = [], ...paths }, options, onProgress, provenOps = []) {
     const named = adapters.map(({ model: [path], ...adapter }) => ({ ...adapter, path }));
-    const command = JSON.stringify({ ...paths, adapters: named, options });
+    const known = provenOps.length > 0 && { provenOps };
+    const command = JSON.stringify({ ...paths, adapters: named, options, ...known });
     const progress = this.#module.addFunction((_user, fraction) => {
       onProgress(fraction);
       return 1;
@@ -183,6 +185,16 @@ export class EnginePort {
   async free() {
     await this.#callWaiting("hr_engine_free", this.#engine);
     this.#call("free", this.#lengthCell);
+  }
+
+  /**
+   * Ends an engine that failed to load, and what of it would keep its memory: the threads.
+   * @returns {Promise<void>}
+   */
+  async discard() {
+    // An engine that has aborted may not even be freed any more.
+    await this.free().catch(() => {});
+    this.#module.PThread?.terminateAllThreads();
   }
 
   /** The engine only learns that a read failed, and takes the file for a damaged one. */

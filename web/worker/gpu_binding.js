@@ -59,6 +59,7 @@ export class GpuBinding {
   #powerPreference;
   #handles = new HandleTable();
   /** @type {{kind: number, message: string}[]} */ #faults = [];
+  /** @type {GPUDevice[]} */ #devices = [];
   /** Resolves when a device is lost. */
   #lost;
   /** @type {() => void} */ #tellLost = () => {};
@@ -82,6 +83,11 @@ export class GpuBinding {
   /** GPU objects that the engine holds. */
   get liveHandles() {
     return this.#handles.size;
+  }
+
+  /** Frees all that the GPU holds for an engine that will not be called again. */
+  destroy() {
+    for (const device of this.#devices.splice(0)) device.destroy();
   }
 
   // --- futures and faults --------------------------------------------------------------------------------
@@ -176,6 +182,7 @@ export class GpuBinding {
 
   /** @param {GPUDevice} device */
   #watch(device) {
+    this.#devices.push(device);
     device.lost.then(({ reason, message }) => {
       const kind = reason === "destroyed" ? FAULTS.destroyed : FAULTS.lost;
       this.#faults.push({ kind, message: message || "the browser gives no reason" });

@@ -6,6 +6,8 @@
 import { fileHeader } from "../models/file_header.js";
 
 /** @import { GgufHeader, ReadableFile } from "../models/types.js" */
+/** @import { OpenedModel } from "./model_source.js" */
+/** @import { LoadOptions } from "headrace/declarations" */
 
 /**
  * What of a model would lie on the GPU, in bytes. Tensors that no GPU buffer can hold are not counted.
@@ -14,6 +16,11 @@ import { fileHeader } from "../models/file_header.js";
  * @property {number} outputBytes weights of the output layer, which is placed like one more
  * @property {number} inputBytes the table of tokens, on the GPU only when all layers are
  * @property {number} contextBytesPerLayer keys and values
+ */
+
+/**
+ * Layers that are expected to fit, and all there are, the output layer counted.
+ * @typedef {{estimate: number, total: number}} LayerEstimate
  */
 
 /** The option gpuLayers for everything, the table of tokens too. */
@@ -31,6 +38,28 @@ const RESERVED_BYTES = 2 ** 28;
 
 /** Bytes of an f16, in which keys and values lie. */
 const CACHE_BYTES = 2;
+
+/**
+ * @param {readonly {name: string, file: ReadableFile}[]} files of one model, open
+ * @param {LoadOptions} options
+ * @param {Readonly<Record<string, number>>} limits of the adapter
+ * @returns {LayerEstimate | null} null when the files do not tell
+ */
+export function expectedLayers(files, options, limits) {
+  const headers = readHeaders(files);
+  const sizes = headers && layerSizes(headers, options, limits);
+  return sizes && { estimate: estimateGpuLayers(sizes, limits), total: sizes.layerBytes.length + 1 };
+}
+
+/**
+ * @param {OpenedModel} model
+ * @param {LoadOptions} options
+ * @returns {string} by what it is remembered how many layers fit: the model, and what its context takes
+ */
+export function layersKey({ source, files }, { contextSize, slots }) {
+  const model = source.modelId ?? files.map(({ name, file }) => `${name} ${file.size}`).join(", ");
+  return `${model}; ${contextSize ?? "default"} x ${slots ?? 1}`;
+}
 
 /**
  * @param {LayerSizes} sizes
@@ -51,7 +80,7 @@ export function estimateGpuLayers({ layerBytes, outputBytes, inputBytes, context
 
 /**
  * @param {readonly GgufHeader[]} headers of the model's files, the first one with the model's metadata
- * @param {{contextSize?: number, slots?: number}} options load options
+ * @param {LoadOptions} options
  * @param {Readonly<Record<string, number>>} limits of the adapter
  * @returns {LayerSizes | null} null when the header does not tell
  */
@@ -97,7 +126,7 @@ export function layerSizes(headers, { contextSize = 4096, slots = 1 }, limits) {
  * @param {readonly {name: string, file: ReadableFile}[]} files of one model
  * @returns {GgufHeader[] | null} null when one cannot be read, which the engine will tell better
  */
-export function readHeaders(files) {
+function readHeaders(files) {
   try {
     const headers = files.flatMap(({ name, file }) => fileHeader(file, name) ?? []);
     return headers.length === files.length ? headers : null;

@@ -13,13 +13,15 @@ import { HeadraceError } from "../errors.js";
 const LOG_LINES = 20;
 
 /**
- * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`.
+ * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`. Only the
+ * multi-thread artifact has PThread.
  * @typedef {Record<`_${string}`, (...args: number[]) => number> & {
  *   FS: {mkdirTree(path: string): void, unmount(path: string): void,
  *     mount(type: object, options: {files: {name: string, file: MountedFile}[]}, path: string): void},
  *   STORAGEFS: object,
  *   addFunction(callback: (...args: number[]) => number, signature: string): number,
- *   removeFunction(pointer: number): void}} EmscriptenModule
+ *   removeFunction(pointer: number): void,
+ *   PThread?: {terminateAllThreads(): void}}} EmscriptenModule
  */
 
 /**
