@@ -31,6 +31,9 @@ from build_tools.workspace import Workspace
 ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
 """Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
 
+TARGETS = {"st": ("headrace", "headrace_webgpu_tests"), "mt": ("headrace",)}
+"""What is built of each. The tests of native/webgpu, which only a browser can run, are small: once is enough."""
+
 MANIFEST = "manifest.json"
 
 SIMD_SOURCE = "ggml-cpu/arch/wasm/quants.c"
@@ -61,7 +64,7 @@ def wasm_step(workspace: Workspace) -> Step:
                     "-DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32",
                     f"-DHR_ARTIFACT={kind}",
                 ],
-                targets=["headrace"],
+                targets=TARGETS[kind],
                 command=lambda argv, env: toolchain.command(argv, env, workspace),
                 wrapper=["emcmake"],
                 label=f"{kind}: ",

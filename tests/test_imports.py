@@ -26,7 +26,7 @@ FOREIGN_TO: dict[str, set[str]] = {
 ALLOWED_IN_WEB: dict[str, set[str]] = {
     "": {"", "endpoints/", "models/store_client.js"},
     "endpoints/": {"", "endpoints/", "models/model_input.js", "models/persistence.js"},
-    "worker/": {"worker/", "models/", "errors.js"},
+    "worker/": {"worker/", "models/", "errors.js", "gpu_adapter.js"},
     "models/": {"models/", "errors.js", "vendor/"},
     "models/store_client.js": {"models/", "errors.js", "deferred.js"},
     "playground/": {"index.js", "playground/"},

@@ -1,11 +1,15 @@
 // Which artifact, backend and number of threads an endpoint gets, and why: a pure function.
 //
-// Counterpart: environment.js measures the facts. Not the place where anything is started or probed, so
-// that every case can be written down as a table (tests/web/backend_choice.test.js).
+// Counterparts: environment.js and gpu_adapter.js measure the facts; the worker may still turn from the GPU to
+// the CPU by what it finds there (worker/backend_attempts.js). Not the place where anything is started or
+// probed, so that every case can be written down as a table (tests/web/backend_choice.test.js).
 
 import { HeadraceError } from "./errors.js";
+import { adapterName } from "./gpu_adapter.js";
+import { gpuObstacles } from "./gpu_requirements.js";
 
 /** @import { Environment } from "./environment.js" */
+/** @import { AdapterFacts, PowerPreference } from "./gpu_adapter.js" */
 
 /**
  * @typedef {object} BackendRequest
@@ -13,14 +17,25 @@ import { HeadraceError } from "./errors.js";
  * @property {"auto" | "st" | "mt"} artifact single-thread or multi-thread build of the engine
  * @property {number} threads 0 lets the choice decide; more than there can be is refused, except that a
  *   page which gets the single-thread build by `artifact: "auto"` has one, and a reason that says so
+ * @property {PowerPreference} [powerPreference] by default the browser's
+ * @property {boolean} [allowSoftwareAdapter] whether "auto" may take an adapter that is computed by the
+ *   processor; default false
+ */
+
+/**
+ * @typedef {object} GpuChoice
+ * @property {AdapterFacts} adapter
+ * @property {PowerPreference | null} powerPreference with which it was asked for
+ * @property {boolean} required it was asked for by name: what fails on it is an error, and no reason for the CPU
  */
 
 /**
  * @typedef {object} BackendChoice
  * @property {"st" | "mt"} artifact
- * @property {"cpu"} backend
- * @property {number} threads at least 1
+ * @property {"cpu" | "webgpu"} backend
+ * @property {number} threads at least 1; with a GPU they compute what is left to the CPU
  * @property {readonly string[]} reasons one sentence per decision, for people
+ * @property {GpuChoice | null} gpu null on the CPU
  */
 
 /** More threads than this have not been measured to help a small model, and starve the page. */
@@ -43,7 +58,29 @@ export function chooseBackend(facts, request) {
     backend: backend.value,
     threads: threads.value,
     reasons: [backend.reason, artifact.reason, threads.reason],
+    gpu: backend.gpu,
   };
+}
+
+/**
+ * The same without the GPU, which was chosen and has failed.
+ * @param {BackendChoice} choice
+ * @param {string} reason
+ * @returns {BackendChoice}
+ */
+export function turnToCpu({ artifact, threads, reasons }, reason) {
+  const [, ...others] = reasons;
+  return { artifact, backend: "cpu", threads, reasons: [reason, ...others], gpu: null };
+}
+
+/**
+ * Whether the choice could depend on the adapter: asking for one takes time, and may wake a GPU.
+ * @param {Environment} facts
+ * @param {BackendRequest} request
+ */
+export function needsAdapter({ gpu, jspi }, { backend }) {
+  // Asked by name, everything that is missing is told, not the first thing only.
+  return gpu && (backend === "webgpu" || (backend === "auto" && jspi));
 }
 
 /** @param {Environment} facts */
@@ -61,17 +98,42 @@ function requireWebAssembly(facts) {
 /**
  * @param {Environment} facts
  * @param {BackendRequest} request
- * @returns {{value: "cpu", reason: string}}
+ * @returns {{value: "cpu" | "webgpu", reason: string, gpu: GpuChoice | null}}
  */
 function chooseProcessor(facts, request) {
-  if (request.backend === "cpu") return { value: "cpu", reason: "CPU, as asked." };
-  if (request.backend === "auto") return { value: "cpu", reason: "CPU: this build has no WebGPU backend." };
-  const missing = ["WebGPU backend in this build"];
-  if (!facts.gpu) missing.push("WebGPU in this browser (navigator.gpu)");
-  throw unsupported(
-    `the backend "webgpu" was asked for, but there is no ${missing.join(", and no ")}`,
-    missing,
-  );
+  if (request.backend === "cpu") return onCpu("CPU, as asked.");
+  const required = request.backend === "webgpu";
+  const obstacles = gpuObstacles(facts);
+  if (required && obstacles.length > 0) {
+    const texts = obstacles.map(({ text }) => text).join("; ");
+    throw unsupported(
+      `the backend "webgpu" was asked for, but ${texts}`,
+      obstacles.map(({ missing }) => missing),
+    );
+  }
+  const { adapter } = facts;
+  if (obstacles.length > 0) return onCpu(`CPU: ${obstacles[0].text}.`);
+  if (!adapter) throw new HeadraceError("internal", "the WebGPU adapter was not asked for");
+
+  const name = adapterName(adapter.info);
+  if (adapter.software && !required && !request.allowSoftwareAdapter) {
+    return onCpu(
+      `CPU: the WebGPU adapter (${name}) is a software one, which computes on the CPU too, but slower.`,
+    );
+  }
+  return {
+    value: "webgpu",
+    reason: required ? `WebGPU, as asked: ${name}.` : `WebGPU: the adapter (${name}) has what is needed.`,
+    gpu: { adapter, powerPreference: request.powerPreference ?? null, required },
+  };
+}
+
+/**
+ * @param {string} reason
+ * @returns {{value: "cpu", reason: string, gpu: null}}
+ */
+function onCpu(reason) {
+  return { value: "cpu", reason, gpu: null };
 }
 
 /**

@@ -3,6 +3,8 @@
 // Counterpart: backend_choice.js decides on these facts. Not a list of browsers: nothing here reads a
 // user agent string.
 
+/** @import { AdapterFacts } from "./gpu_adapter.js" */
+
 /**
  * @typedef {object} Environment
  * @property {boolean} crossOriginIsolated the page was served with COOP and COEP headers
@@ -16,6 +18,8 @@
  * @property {boolean} opfs the origin-private file system
  * @property {boolean} webLocks Web Locks
  * @property {boolean} gpu WebGPU is exposed; says nothing about an adapter
+ * @property {AdapterFacts | null} adapter null while nobody has asked for it (gpu_adapter.js), or without one
+ * @property {string | null} adapterProblem why there is none, once it was asked for
  */
 
 /**
@@ -58,5 +62,7 @@ export function measureEnvironment() {
     opfs: typeof navigator.storage?.getDirectory === "function",
     webLocks: typeof navigator.locks?.request === "function",
     gpu: "gpu" in navigator,
+    adapter: null,
+    adapterProblem: null,
   };
 }

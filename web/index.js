@@ -10,6 +10,7 @@
 /** @typedef {import("./endpoints/local.js").LocalAdapter} LocalAdapter */
 /** @typedef {import("./endpoints/local.js").LocalOptions} LocalOptions */
 /** @typedef {import("./environment.js").Environment} Environment */
+/** @typedef {import("./gpu_adapter.js").AdapterFacts} AdapterFacts */
 /** @typedef {import("./models/model_input.js").ModelLike} ModelLike */
 /** @typedef {import("./models/store_client.js").ClientModels} ClientModels */
 /** @typedef {import("./models/store_client.js").DownloadOptions} DownloadOptions */
@@ -23,6 +24,7 @@
 /** @typedef {import("./run.js").Run} Run */
 /** @typedef {import("./worker/protocol.js").AuditedOp} AuditedOp */
 /** @typedef {import("./worker/protocol.js").ChatMessage} ChatMessage */
+/** @typedef {import("./worker/protocol.js").GpuUse} GpuUse */
 /** @typedef {import("./worker/protocol.js").Metrics} Metrics */
 /** @typedef {import("./worker/protocol.js").Progress} Progress */
 /** @typedef {import("./worker/protocol.js").TokenBatch} TokenBatch */
@@ -34,3 +36,4 @@ export { HeadraceClient } from "./client.js";
 export { Endpoint } from "./endpoints/endpoint.js";
 export { measureEnvironment } from "./environment.js";
 export { HeadraceError } from "./errors.js";
+export { probeAdapter } from "./gpu_adapter.js";

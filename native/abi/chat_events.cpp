@@ -38,8 +38,13 @@ class ChatWriter {
     ChatWriter(ChatRequests & chats, json & array) : chats_(chats), array_(array) {}
 
     void operator()(const AcceptedEvent & event, json & written) {
-        if (const auto chat = chats_.find(event.id); chat != chats_.end()) { // not so of embed
-            written["options"].update(write_options(chat->second.options));
+        const auto chat = chats_.find(event.id);
+        if (chat == chats_.end()) {
+            return; // an embed
+        }
+        written["options"].update(write_options(chat->second.options));
+        if (ChatReply * reply = reply_of(event.id)) {
+            reply->go_on(event.replayed_text, std::move(chat->second.told));
         }
     }
 

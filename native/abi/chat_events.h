@@ -19,6 +19,7 @@ namespace headrace {
 struct ChatRequest {
     ChatOptions              options;
     std::optional<ChatReply> reply;
+    Reply                    told; // of the reply, before this engine went on with it
 };
 
 using ChatRequests = std::map<RequestId, ChatRequest>;

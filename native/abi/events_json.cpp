@@ -14,8 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char * BACKEND = "cpu";
-
 double rounded(double value) {
     return std::round(value * 1000) / 1000;
 }
@@ -36,6 +34,13 @@ json model_json(const ModelInfo & model) {
             {"vocabulary", model.vocabulary},
             {"trainedContext", model.trained_context},
             {"chatTemplate", model.chat_template}};
+}
+
+json gpu_json(const GpuCounters & gpu) {
+    return {{"dispatches", gpu.dispatches}, {"submits", gpu.submits},
+            {"waits", gpu.waits},           {"maps", gpu.maps},
+            {"writes", gpu.writes},         {"writtenBytes", gpu.written_bytes},
+            {"readBytes", gpu.read_bytes}};
 }
 
 json token_json(const TokenProbability & token) {
@@ -96,7 +101,7 @@ json done_json(RequestId id, json result) {
 }
 
 struct Writer {
-    int64_t threads; // of the engine that the events come from
+    const EngineFacts & facts;
 
     json operator()(const ReadyEvent & event) const {
         return {{"type", "ready"},
@@ -107,7 +112,7 @@ struct Writer {
                  {{"modelBytes", event.memory.model},
                   {"contextBytes", event.memory.context},
                   {"computeBytes", event.memory.compute}}},
-                {"backend", BACKEND},
+                {"backend", facts.backend},
                 {"artifact", artifact_name()},
                 {"loadMs", rounded(event.load_ms)}};
     }
@@ -146,9 +151,10 @@ struct Writer {
                       {"tokens", stats.cache.tokens}}},
                     {"speculation", {{"drafted", stats.drafted}, {"accepted", stats.accepted_drafts}}},
                     {"shifted", stats.slid},
-                    {"backend", BACKEND},
+                    {"replayed", stats.replayed},
+                    {"backend", facts.backend},
                     {"artifact", artifact_name()},
-                    {"threads", threads}}}}}};
+                    {"threads", facts.threads}}}}}};
     }
 
     json operator()(const EmbeddedEvent & event) const {
@@ -160,9 +166,9 @@ struct Writer {
                                      {{"queueMs", rounded(event.stats.queue_ms)},
                                       {"totalMs", rounded(event.stats.total_ms)},
                                       {"tokensPerSecond", rounded(event.stats.tokens_per_second)},
-                                      {"backend", BACKEND},
+                                      {"backend", facts.backend},
                                       {"artifact", artifact_name()},
-                                      {"threads", threads}}}});
+                                      {"threads", facts.threads}}}});
     }
 
     json operator()(const TokenizedEvent & event) const {
@@ -198,31 +204,35 @@ struct Writer {
     json operator()(const MetricsEvent & event) const {
         const EngineMetrics &    metrics   = event.metrics;
         const PrefixStoreStats & snapshots = metrics.snapshots;
-        return done_json(event.id, {{"accepted", metrics.accepted},
-                                    {"finished", metrics.finished},
-                                    {"cancelled", metrics.cancelled},
-                                    {"failed", metrics.failed},
-                                    {"waiting", metrics.waiting},
-                                    {"running", metrics.running},
-                                    {"steps", metrics.steps},
-                                    {"busyMs", rounded(metrics.busy_ms)},
-                                    {"prefillTokens", metrics.prefill_tokens},
-                                    {"decodeTokens", metrics.decode_tokens},
-                                    {"cachedTokens", metrics.cached_tokens},
-                                    {"draftedTokens", metrics.drafted_tokens},
-                                    {"acceptedDrafts", metrics.accepted_drafts},
-                                    {"shiftedTokens", metrics.slid_tokens},
-                                    {"snapshots",
-                                     {{"entries", snapshots.entries},
-                                      {"memoryBytes", snapshots.memory_bytes},
-                                      {"diskEntries", snapshots.disk_entries},
-                                      {"diskBytes", snapshots.disk_bytes},
-                                      {"hits", snapshots.hits},
-                                      {"diskHits", snapshots.disk_hits},
-                                      {"misses", snapshots.misses},
-                                      {"evictions", snapshots.evictions},
-                                      {"rejectedFiles", snapshots.rejected_files},
-                                      {"diskProblem", snapshots.disk_problem}}}});
+        json                     written   = {{"accepted", metrics.accepted},
+                                              {"finished", metrics.finished},
+                                              {"cancelled", metrics.cancelled},
+                                              {"failed", metrics.failed},
+                                              {"waiting", metrics.waiting},
+                                              {"running", metrics.running},
+                                              {"steps", metrics.steps},
+                                              {"busyMs", rounded(metrics.busy_ms)},
+                                              {"prefillTokens", metrics.prefill_tokens},
+                                              {"decodeTokens", metrics.decode_tokens},
+                                              {"cachedTokens", metrics.cached_tokens},
+                                              {"draftedTokens", metrics.drafted_tokens},
+                                              {"acceptedDrafts", metrics.accepted_drafts},
+                                              {"shiftedTokens", metrics.slid_tokens},
+                                              {"snapshots",
+                                               {{"entries", snapshots.entries},
+                                                {"memoryBytes", snapshots.memory_bytes},
+                                                {"diskEntries", snapshots.disk_entries},
+                                                {"diskBytes", snapshots.disk_bytes},
+                                                {"hits", snapshots.hits},
+                                                {"diskHits", snapshots.disk_hits},
+                                                {"misses", snapshots.misses},
+                                                {"evictions", snapshots.evictions},
+                                                {"rejectedFiles", snapshots.rejected_files},
+                                                {"diskProblem", snapshots.disk_problem}}}};
+        if (metrics.gpu) {
+            written["gpu"] = gpu_json(*metrics.gpu);
+        }
+        return done_json(event.id, std::move(written));
     }
 
     json operator()(const FailedEvent & event) const {
@@ -236,10 +246,10 @@ struct Writer {
 
 } // namespace
 
-std::string write_events(const EventQueue & events, int64_t threads, ChatRequests & chats) {
+std::string write_events(const EventQueue & events, const EngineFacts & facts, ChatRequests & chats) {
     json array = json::array();
     for (const Event & event : events) {
-        json written = std::visit(Writer{threads}, event);
+        json written = std::visit(Writer{facts}, event);
         add_logprobs(written, event);
         add_chat(array, written, event, chats);
         array.push_back(std::move(written));

@@ -22,7 +22,7 @@ struct hr_engine {
     std::optional<ChatTemplate> chat;  // made when the first chat asks for it
     ChatRequests                chats; // what events need to know of requests in progress
     std::string                 written;
-    int64_t                     threads = 0;
+    EngineFacts                 facts;
     enum { empty, ready, failed } state = empty;
     bool speechless                     = false; // there was no memory to write down what went wrong
 };
@@ -65,6 +65,9 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
     Submission submission;
     submission.id      = id;
     submission.options = std::move(command.options);
+    if (command.replay.seed) {
+        submission.options.seed = *command.replay.seed;
+    }
     ChatRequest chat;
     if (command.operation == Operation::query) {
         submission.prompt = std::move(command.prompt);
@@ -82,6 +85,14 @@ Submission prepare(hr_engine & handle, SubmitCommand command, RequestId id) {
         if (rendered.reply) {
             chat.reply.emplace(std::move(rendered.reply));
         }
+    }
+    submission.told = std::move(command.replay.answer);
+    if (chat.reply) {
+        submission.told.text.reset(); // the parts were told, not the text that they were taken from
+        chat.told = std::move(command.replay.parts);
+    } else if (!command.replay.parts.reasoning.empty() || !command.replay.parts.tool_calls.empty()) {
+        throw Error(ErrorCode::invalid_request,
+                    "replay: the answer to this request has neither reasoning nor toolCalls");
     }
     chat.options     = std::move(command.chat);
     handle.chats[id] = std::move(chat);
@@ -180,8 +191,9 @@ int32_t hr_engine_load(hr_engine * handle, const char * json, size_t length, hr_
         const LoadProgress report  = [&](double fraction) {
             return !progress || progress(user, fraction) != 0;
         };
-        handle->threads = handle->engine.load(command.files, command.options, report);
-        handle->state   = hr_engine::ready;
+        handle->facts = {handle->engine.load(command.files, command.options, report),
+                         command.options.backend};
+        handle->state = hr_engine::ready;
         return 1;
     } catch (...) {
         fail(*handle, current_error());
@@ -226,7 +238,7 @@ const char * hr_engine_events(hr_engine * handle, size_t * length) {
         R"([{"type":"engine_failed","error":{"code":"out_of_memory","message":"there is not enough memory","detail":{}}}])";
     try {
         EventQueue & events = handle->engine.events();
-        handle->written     = write_events(events, handle->threads, handle->chats);
+        handle->written     = write_events(events, handle->facts, handle->chats);
         events.clear();
     } catch (...) {
         handle->speechless = true;

@@ -81,17 +81,29 @@ void read_options(json options, std::string_view text, SubmitCommand & submit) {
 }
 
 void read_query(const json & command, std::string_view text, SubmitCommand & submit) {
-    allow_only("the command", command, {"id", "operation", "options", "prompt"});
+    allow_only("the command", command, {"id", "operation", "options", "prompt", "replay"});
     submit.prompt      = read_string(command, "prompt");
+    submit.replay      = read_replay(command);
     const json options = command.value("options", json());
     refuse_for_query(options);
     read_options(options, text, submit);
 }
 
-void read_chat(const json & command, std::string_view text, SubmitCommand & submit) {
-    allow_only("the command", command, {"id", "operation", "options", "messages"});
+void read_conversation(const json & command, std::string_view text, SubmitCommand & submit) {
     submit.messages = read_messages(command);
     read_options(command.value("options", json()), text, submit);
+}
+
+void read_chat(const json & command, std::string_view text, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "messages", "replay"});
+    read_conversation(command, text, submit);
+    submit.replay = read_replay(command);
+}
+
+// What a chat would be, without answering it.
+void read_about_chat(const json & command, std::string_view text, SubmitCommand & submit) {
+    allow_only("the command", command, {"id", "operation", "options", "messages"});
+    read_conversation(command, text, submit);
 }
 
 void read_embed(const json & command, SubmitCommand & submit) {
@@ -117,21 +129,7 @@ void read_tokenize(const json & command, SubmitCommand & submit) {
 
 void read_detokenize(const json & command, SubmitCommand & submit) {
     allow_only("the command", command, {"id", "operation", "tokenIds"});
-    const auto found = command.find("tokenIds");
-    if (found == command.end() || !found->is_array()) {
-        malformed("tokenIds must be a list of whole numbers");
-    }
-    for (const json & id : *found) {
-        // Whether the vocabulary has it is for the engine to say.
-        const bool fits = id.is_number_integer() && id == json(id.get<Token>());
-        if (!fits) {
-            throw Error(ErrorCode::invalid_request,
-                        "tokenIds[" + std::to_string(submit.token_ids.size()) +
-                            "] must be a token's number, not " + brief(id),
-                        {{"index", static_cast<double>(submit.token_ids.size())}});
-        }
-        submit.token_ids.push_back(id.get<Token>());
-    }
+    submit.token_ids = read_token_ids(command, "tokenIds");
 }
 
 // A path, or a list of them.
@@ -199,8 +197,8 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
     submit.operation = read_operation(command);
     switch (submit.operation) {
         case Operation::query: read_query(command, text, submit); break;
-        case Operation::chat:
-        case Operation::apply_template: read_chat(command, text, submit); break;
+        case Operation::chat: read_chat(command, text, submit); break;
+        case Operation::apply_template: read_about_chat(command, text, submit); break;
         case Operation::embed: read_embed(command, submit); break;
         case Operation::tokenize: read_tokenize(command, submit); break;
         case Operation::detokenize: read_detokenize(command, submit); break;
@@ -208,7 +206,7 @@ SubmitCommand read_submit_command(std::string_view text, RequestId & id) {
         case Operation::audit: allow_only("the command", command, {"id", "operation"}); break;
         case Operation::count_tokens:
             if (command.contains("messages")) {
-                read_chat(command, text, submit);
+                read_about_chat(command, text, submit);
             } else {
                 read_tokenize(command, submit);
             }

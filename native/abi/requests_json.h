@@ -1,6 +1,7 @@
 // The commands a host sends, read from JSON: the only place that knows their field names.
 #pragma once
 
+#include "abi/replay_json.h"
 #include "chat/chat_template.h"
 #include "engine/engine.h"
 #include "engine/options.h"
@@ -38,6 +39,7 @@ struct SubmitCommand {
     std::vector<ChatMessage> messages; // of a chat and of what is asked about one
     GenerationOptions        options;  // of both
     ChatOptions              chat;     // of a chat; of a query: its response format alone
+    ReplayField              replay;   // of both
     std::vector<std::string> inputs;   // of an embed
     EmbedOptions             embed_options;
     std::string              text;      // of tokenize; of countTokens, unless it has messages

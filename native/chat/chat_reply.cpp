@@ -25,6 +25,12 @@ ReplyFormat::~ReplyFormat() = default;
 
 ChatReply::ChatReply(std::shared_ptr<const ReplyFormat> format) : format_(std::move(format)) {}
 
+void ChatReply::go_on(std::string_view raw, Reply told) {
+    raw_       = raw;
+    reply_     = std::move(told);
+    announced_ = reply_.tool_calls.size();
+}
+
 // Nine letters and digits: some templates take no other ids back in the next turn.
 static std::string new_id() {
     static constexpr std::string_view alphabet =

@@ -64,6 +64,10 @@ class ChatReply {
   public:
     explicit ChatReply(std::shared_ptr<const ReplyFormat> format);
 
+    // Goes on where another one was after this raw text, of which it had told so much. What was told depends on
+    // how the text had been cut, so the text alone would not do.
+    void go_on(std::string_view raw, Reply told);
+
     // Takes more raw text and gives what has become certain by it.
     ReplyDelta push(std::string_view raw);
 

@@ -117,7 +117,8 @@ static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const Loa
 }
 
 void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress) {
-    model_  = std::make_unique<Model>(files.model, host_.memory_map, progress);
+    const Placement placement{host_.gpu.chosen(options.backend), options.gpu_layers};
+    model_  = std::make_unique<Model>(files.model, host_.memory_map, progress, placement);
     options = resolve(options, host_, model_->info());
     load_adapters(*model_, files.adapters);
     if (options.self_test) {
@@ -148,9 +149,10 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
     const double before = now_ms();
     try {
         with_abort_guard([&] { open(files, options, progress); });
-    } catch (const Error & error) {
+    } catch (const Error & raised) {
+        const Error error = host_.gpu.explain(raised);
         if (error.code != ErrorCode::engine_aborted) {
-            throw;
+            throw error;
         }
         // Nothing has been computed yet: what failed is a check of what the file says.
         throw Error(ErrorCode::model_invalid, std::string("the file contradicts itself: ") + error.what());
@@ -187,9 +189,14 @@ MemoryUse Engine::memory() const {
 }
 
 void Engine::submit(Submission submission) {
-    Request request = intake_->prepare(submission);
-    events_.push_back(AcceptedEvent{request.id, request.options, request.prompt.size()});
+    Request       request = intake_->prepare(submission);
+    AcceptedEvent accepted{request.id, request.options, request.prompt.size(), {}};
     request.options.stop.insert(request.options.stop.end(), submission.stops.begin(), submission.stops.end());
+    follow_replay(request, std::move(submission.told), *model_, decoder_->context_size());
+    if (request.replay) {
+        accepted.replayed_text = request.replay->text;
+    }
+    events_.push_back(std::move(accepted));
     scheduler_->submit(std::move(request));
 }
 
@@ -205,7 +212,7 @@ void Engine::embed(EmbedSubmission submission) {
     for (const std::vector<Token> & input : request.inputs) {
         tokens += input.size();
     }
-    events_.push_back(AcceptedEvent{request.id, submission.options, tokens});
+    events_.push_back(AcceptedEvent{request.id, submission.options, tokens, {}});
     embedder_->submit(std::move(request));
 }
 
@@ -254,20 +261,21 @@ EngineMetrics Engine::metrics() const {
         metrics           = scheduler_->metrics();
         metrics.snapshots = store_->stats();
     }
+    if (model_->placement().device && host_.gpu.counters) {
+        metrics.gpu = host_.gpu.counters();
+    }
     return metrics;
 }
 
 size_t Engine::tick(double budget_ms) {
     const double end = now_ms() + budget_ms;
-    do {
-        with_abort_guard([&] {
-            if (scheduler_) {
-                scheduler_->step();
-            }
-            const bool beside = scheduler_ && scheduler_->unfinished() > 0;
-            embedder_->step(beside ? std::optional(scheduler_->spare_ms()) : std::nullopt);
-        });
-    } while (unfinished() > 0 && now_ms() < end);
+    try {
+        do {
+            with_abort_guard([&] { step(); });
+        } while (unfinished() > 0 && now_ms() < end);
+    } catch (const Error & error) {
+        throw host_.gpu.explain(error);
+    }
     if (scheduler_) {
         scheduler_->flush();
     }
@@ -276,6 +284,14 @@ size_t Engine::tick(double budget_ms) {
         }
     }
     return unfinished();
+}
+
+void Engine::step() {
+    if (scheduler_) {
+        scheduler_->step();
+    }
+    const bool beside = scheduler_ && scheduler_->unfinished() > 0;
+    embedder_->step(beside ? std::optional(scheduler_->spare_ms()) : std::nullopt);
 }
 
 void Engine::fail(const Error & error) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/compute_threads.h"
+#include "engine/gpu.h"
 #include "engine/intake.h"
 #include "engine/llama_decoder.h"
 #include "engine/llama_embedder.h"
@@ -22,6 +23,7 @@ struct Host {
     bool    memory_map      = true;
     int64_t default_threads = 1;
     int64_t max_threads     = 1;
+    Gpu     gpu;
 };
 
 // What an engine is made of.
@@ -74,6 +76,7 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
+    void step();
     void open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
     std::vector<std::string> operations() const;
     MemoryUse                memory() const;

@@ -30,6 +30,10 @@ namespace headrace {
     X(kernel_missing, "nothing computes an operation that the model needs; detail names it")                 \
     X(template_missing, "chat was asked of a model that carries no chat template")                           \
     X(template_rejected, "the model's chat template refuses these messages; the message is its own")         \
+    X(gpu_mismatch,                                                                                          \
+      "the GPU computes something else than the CPU; detail names the operation and the figures")            \
+    X(gpu_failed, "the GPU refused or could not do what it was told; the message is its own")                \
+    X(device_lost, "the GPU went away: its driver was reset, or the browser took it back")                   \
     X(engine_aborted, "an assertion failed inside the engine; the instance cannot be used any more")         \
     X(engine_closed, "the endpoint was closed before the request ended")                                     \
     X(cancelled, "the caller cancelled before there was a result")                                           \

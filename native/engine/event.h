@@ -39,6 +39,7 @@ struct AcceptedEvent {
     RequestId                                     id = 0;
     std::variant<GenerationOptions, EmbedOptions> options;           // with the values in force
     size_t                                        prompt_tokens = 0; // of all inputs together
+    std::string                                   replayed_text;     // of the answer so far; see replay.h
 };
 
 struct TokensEvent {

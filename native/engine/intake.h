@@ -7,6 +7,7 @@
 #include "engine/decoder.h"
 #include "engine/embedding.h"
 #include "engine/model.h"
+#include "engine/replay.h"
 
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct Submission {
     std::vector<Token>       preserved_tokens = {};
     std::vector<std::string> stops = {}; // end the text like those of the options; of the chat template
     std::string              turn_end; // the text that ends a turn in the model's chat template; may be empty
+    ToldAnswer               told = {}; // by another engine, which this one goes on for
 };
 
 // A request for the vectors of texts.

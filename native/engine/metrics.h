@@ -3,6 +3,7 @@
 // Computed once, at the end, from RequestTimes; nothing here is touched while tokens are made.
 #pragma once
 
+#include "engine/gpu.h"
 #include "engine/prefix_store.h"
 #include "engine/request.h"
 
@@ -24,6 +25,7 @@ struct Usage {
     size_t cached_tokens = 0; // of the input, those whose computation was skipped
 };
 
+// Times and rates are of this engine alone, also where it goes on with another one's answer.
 struct RequestStats {
     double queue_ms                  = 0; // submitted → admitted to a slot
     double prefill_ms                = 0; // admitted → first token
@@ -38,6 +40,7 @@ struct RequestStats {
     size_t   drafted         = 0; // tokens guessed by speculative decoding
     size_t   accepted_drafts = 0; // of these, right
     size_t   slid            = 0; // tokens that slid out of the context
+    size_t   replayed        = 0; // tokens of the answer that another engine had generated before
 };
 
 // What an engine has done since it was loaded.
@@ -58,6 +61,8 @@ struct EngineMetrics {
     uint64_t accepted_drafts = 0;
     uint64_t slid_tokens     = 0; // taken out of contexts that were full
 
+    std::optional<GpuCounters> gpu; // where a GPU computes
+
     PrefixStoreStats snapshots;
 };
 
@@ -67,6 +72,7 @@ struct EmbedStats {
     double tokens_per_second = 0; // input tokens, from the first forward pass on
 };
 
+// usage: of what was done between these times.
 RequestStats measure(const RequestTimes & times, const Usage & usage, double finished);
 
 } // namespace headrace

@@ -6,6 +6,8 @@
 #include "engine/regex_stack.h"
 #include "engine/token_text.h"
 
+#include <ggml-cpp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -14,7 +16,20 @@
 
 namespace headrace {
 
-static llama_model_ptr load(const std::vector<std::string> & paths, bool memory_map,
+// Whether the device can look up tokens in this model's table. llama.cpp leaves the table to the CPU, which in a page
+// means that its bytes stay in memory that could be free.
+static bool takes_embeddings(const CheckedModel & file, ggml_backend_dev_t device) {
+    const ggml_init_params    params = {4 * ggml_tensor_overhead(), nullptr, /*no_alloc*/ true};
+    const ggml_context_ptr    context(ggml_init(params));
+    const ggml_tensor * const tokens = ggml_new_tensor_1d(context.get(), GGML_TYPE_I32, 8);
+    ggml_tensor * const       table =
+        ggml_new_tensor_2d(context.get(), file.embedding_type, file.embedding_width, file.embedding_rows);
+    return file.embedding_rows > 0 &&
+           ggml_backend_dev_supports_op(
+               device, ggml_get_rows(context.get(), table, const_cast<ggml_tensor *>(tokens)));
+}
+
+static llama_model_ptr load(const CheckedModel & file, bool memory_map, const Placement & placement,
                             const LoadProgress & progress) {
     struct Watch {
         const LoadProgress & progress;
@@ -22,10 +37,20 @@ static llama_model_ptr load(const std::vector<std::string> & paths, bool memory_
     } watch{progress};
 
     llama_model_params params = llama_model_default_params();
-    params.n_gpu_layers       = 0;
-    params.load_mode          = memory_map ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
-    params.lazy_mode          = LLAMA_LAZY_MODE_OFF; // its size threshold overflows to 0 in 32 bits
-    params.progress_callback  = [](float fraction, void * user) {
+    // A list of devices, ended by null: never those that llama.cpp would find by itself.
+    ggml_backend_dev_t devices[] = {placement.device, nullptr};
+    params.devices               = devices;
+    params.n_gpu_layers          = placement.device ? static_cast<int32_t>(placement.layers) : 0;
+
+    llama_model_tensor_buft_override input_layer[] = {{nullptr, nullptr}, {nullptr, nullptr}};
+    if (placement.device && placement.layers < 0 && takes_embeddings(file, placement.device)) {
+        input_layer[0]               = {"^(token_embd|token_embd_norm|position_embd|token_types)\\.",
+                                        ggml_backend_dev_buffer_type(placement.device)};
+        params.tensor_buft_overrides = input_layer;
+    }
+    params.load_mode         = memory_map ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    params.lazy_mode         = LLAMA_LAZY_MODE_OFF; // its size threshold overflows to 0 in 32 bits
+    params.progress_callback = [](float fraction, void * user) {
         auto & state    = *static_cast<Watch *>(user);
         state.cancelled = state.progress && !state.progress(fraction);
         return !state.cancelled;
@@ -33,7 +58,7 @@ static llama_model_ptr load(const std::vector<std::string> & paths, bool memory_
     params.progress_callback_user_data = &watch;
 
     std::vector<const char *> names;
-    for (const std::string & path : paths) {
+    for (const std::string & path : file.paths) {
         names.push_back(path.c_str());
     }
     LogCapture      log;
@@ -70,16 +95,18 @@ static void check_heads(const llama_model * model) {
     }
 }
 
-Model::Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress) {
+Model::Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress,
+             const Placement & placement)
+    : placement_(placement) {
     static std::once_flag initialised;
     std::call_once(initialised, llama_backend_init);
     // ggml wants tensors at multiples of 32 bytes; a file that is mapped has them where it has them.
-    CheckedModel checked = check_model_files(paths);
-    files_               = std::move(checked.paths);
-    model_               = load(files_, memory_map && checked.alignment % 32 == 0, progress);
-    vocabulary_          = llama_model_get_vocab(model_.get());
-    const bool decoder   = llama_model_has_decoder(model_.get());
-    const bool encoder   = llama_model_has_encoder(model_.get());
+    const CheckedModel checked = check_model_files(paths);
+    files_                     = checked.paths;
+    model_             = load(checked, memory_map && checked.alignment % 32 == 0, placement, progress);
+    vocabulary_        = llama_model_get_vocab(model_.get());
+    const bool decoder = llama_model_has_decoder(model_.get());
+    const bool encoder = llama_model_has_encoder(model_.get());
     // Both at once: a translator, or the draft of another model.
     if ((decoder && encoder) || llama_model_is_diffusion(model_.get()) ||
         llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(vocabulary_) == 0) {

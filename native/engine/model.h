@@ -18,6 +18,12 @@ namespace headrace {
 constexpr const char * NOT_USABLE = "this model neither generates text token by token nor embeds it (a "
                                     "translation, diffusion or draft model?)";
 
+// Where a model's weights lie.
+struct Placement {
+    ggml_backend_dev_t device = nullptr; // null: the CPU
+    int64_t            layers = -1; // of the model that the device computes, the output's counted; -1: all
+};
+
 // Told how far loading has come, 0 to 1; returning false ends it.
 using LoadProgress = std::function<bool(double)>;
 
@@ -25,7 +31,8 @@ class Model : public Vocabulary {
   public:
     // Blocks until the weights are in memory. paths: see check_model_files. memory_map: whether the host can
     // map files. Throws Error (model_*, invalid_request, out_of_memory, cancelled).
-    Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress);
+    Model(const std::vector<std::string> & paths, bool memory_map, const LoadProgress & progress,
+          const Placement & placement = {});
 
     size_t      size() const override;
     std::string piece(Token token) const override;
@@ -66,11 +73,14 @@ class Model : public Vocabulary {
 
     llama_model * get() const { return model_.get(); }
 
+    const Placement & placement() const { return placement_; }
+
   private:
     // The value under a key of the model's architecture, as text; empty if the file has none.
     std::string own_metadata(const std::string & name) const;
 
     std::vector<std::string>            files_;
+    Placement                           placement_;
     llama_model_ptr                     model_;
     const llama_vocab *                 vocabulary_ = nullptr;
     std::vector<llama_adapter_lora_ptr> adapters_;

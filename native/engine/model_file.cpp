@@ -357,7 +357,14 @@ CheckedModel check_model_files(const std::vector<std::string> & paths) {
     model.alignment = gguf_get_alignment(headers.front().gguf.get());
     for (const Header & header : headers) {
         model.paths.push_back(header.shard.path);
-        model.alignment = std::min(model.alignment, gguf_get_alignment(header.gguf.get()));
+        model.alignment     = std::min(model.alignment, gguf_get_alignment(header.gguf.get()));
+        const int64_t table = gguf_find_tensor(header.gguf.get(), "token_embd.weight");
+        if (table >= 0) {
+            const int64_t * shape = gguf_get_tensor_ne(header.gguf.get(), table);
+            model.embedding_type  = gguf_get_tensor_type(header.gguf.get(), table);
+            model.embedding_width = shape[0];
+            model.embedding_rows  = shape[1];
+        }
     }
     return model;
 }

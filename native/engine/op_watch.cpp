@@ -15,28 +15,8 @@ namespace {
 constexpr uint16_t LEFT_ALONE     = 0x7FA5;
 constexpr uint16_t LEFT_ALONE_F16 = 0x7DA5;
 
-bool computes(const ggml_tensor & node) {
-    switch (node.op) {
-        case GGML_OP_NONE:
-        case GGML_OP_VIEW:
-        case GGML_OP_RESHAPE:
-        case GGML_OP_PERMUTE:
-        case GGML_OP_TRANSPOSE: return false;
-        default: return !ggml_is_empty(&node) && (node.flags & GGML_TENSOR_FLAG_COMPUTE) != 0;
-    }
-}
-
 ggml_backend_buffer_t buffer_of(const ggml_tensor & node) {
     return node.view_src ? node.view_src->buffer : node.buffer;
-}
-
-ggml_backend_dev_t device_of(const ggml_tensor & node) {
-    const ggml_backend_buffer_t buffer = buffer_of(node);
-    const ggml_backend_dev_t    device =
-        buffer ? ggml_backend_buft_get_device(ggml_backend_buffer_get_type(buffer)) : nullptr;
-    // The CPU's own buffer type names no device.
-    const bool plain = buffer && !device && ggml_backend_buffer_is_host(buffer);
-    return plain ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) : device;
 }
 
 std::string device_name(const ggml_tensor & node) {
@@ -102,6 +82,32 @@ size_t may_leave(const ggml_tensor & node) {
 }
 
 } // namespace
+
+bool computes(const ggml_tensor & node) {
+    switch (node.op) {
+        case GGML_OP_NONE:
+        case GGML_OP_VIEW:
+        case GGML_OP_RESHAPE:
+        case GGML_OP_PERMUTE:
+        case GGML_OP_TRANSPOSE: return false;
+        default: return !ggml_is_empty(&node) && (node.flags & GGML_TENSOR_FLAG_COMPUTE) != 0;
+    }
+}
+
+ggml_backend_dev_t device_of(const ggml_tensor & node) {
+    const ggml_backend_buffer_t buffer = buffer_of(node);
+    const ggml_backend_dev_t    device =
+        buffer ? ggml_backend_buft_get_device(ggml_backend_buffer_get_type(buffer)) : nullptr;
+    // The CPU's own buffer type names no device.
+    const bool plain = buffer && !device && ggml_backend_buffer_is_host(buffer);
+    return plain ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) : device;
+}
+
+bool is_on_gpu(const ggml_tensor & node) {
+    const ggml_backend_dev_t device = device_of(node);
+    return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU &&
+           ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
 
 std::string kernel_of(const ggml_tensor & node) {
     if (node.op != GGML_OP_MUL_MAT && node.op != GGML_OP_MUL_MAT_ID) {

@@ -29,6 +29,15 @@ struct AuditedOp {
     size_t      count = 0;
 };
 
+// Whether the node is work at all: not a view, not empty, not left out of the graph.
+bool computes(const ggml_tensor & node);
+
+// Where the output of a node lies whose graph is allocated: what computes it. Null: nobody knows.
+ggml_backend_dev_t device_of(const ggml_tensor & node);
+
+// Whether that is a GPU.
+bool is_on_gpu(const ggml_tensor & node);
+
 // Of a matrix product: the buffer type that repacked its weights ("CPU_REPACK"), else its inner loop
 // ("vec_dot q4_1 × q8_1"). Of all others ggml tells no more than the operation ("SWIGLU", "ROPE").
 std::string kernel_of(const ggml_tensor & node);

@@ -6,6 +6,8 @@ namespace headrace {
 static const char * const     SCHEDULES[]      = {"latency", "balanced", "throughput"};
 static const char * const     SPECULATIONS[]   = {"none", "prompt", "draft"};
 static const char * const     OVERFLOWS[]      = {"error", "shift"};
+static const char * const     BACKENDS[]       = {"cpu", "webgpu"};
+static const char * const     GPU_SELF_TESTS[] = {"auto", "force", "skip"};
 static constexpr const char * HEALTH_WATCHES[] = {"full", "numbers", "off"};
 
 static const OptionDeclaration<LoadOptions> LOAD[] = {
@@ -43,6 +45,14 @@ static const OptionDeclaration<LoadOptions> LOAD[] = {
      "which logits end a request with numeric_fault: full looks at numbers and their distribution, numbers "
      "only at what is no number or always the same, off at nothing",
      HEALTH_WATCHES},
+    {"backend", &LoadOptions::backend, 0, 16, true, "what computes: the CPU, or a GPU through WebGPU",
+     BACKENDS},
+    {"gpuLayers", &LoadOptions::gpu_layers, -1, 100000, true,
+     "with backend webgpu: layers that the GPU computes, from the output backwards; -1 takes all"},
+    {"gpuSelfTest", &LoadOptions::gpu_self_test, 0, 16, true,
+     "with backend webgpu, before the first token, compare what the model's operations give on the GPU with "
+     "what they give on the CPU: auto those that the host does not know to agree, force all, skip none",
+     GPU_SELF_TESTS},
 };
 
 static const OptionDeclaration<GenerationOptions> GENERATION[] = {

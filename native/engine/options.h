@@ -39,6 +39,10 @@ struct LoadOptions {
     int64_t     prefix_cache_disk_bytes = 1 << 30; // of snapshots in that folder
 
     std::string health_watch = "full"; // which logits end a request: see logit_watch.h
+
+    std::string backend       = "cpu";  // what computes: see gpu_device.h
+    int64_t     gpu_layers    = -1;     // layers whose weights lie on the GPU; -1: all
+    std::string gpu_self_test = "auto"; // which ops are compared with the CPU's: see gpu_self_test.h
 };
 
 // Chosen for each request.

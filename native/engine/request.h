@@ -55,9 +55,11 @@ struct AdapterUse {
     float  scale = 1;
 };
 
+struct Replay;
+
 struct Request {
     RequestId               id = 0;
-    std::vector<Token>      prompt;
+    std::vector<Token>      prompt;   // what is computed before the first new token
     size_t                  slid = 0; // tokens left out of the prompt so that it fits
     std::vector<AdapterUse> adapters;
     std::string             adapters_id; // the same for equal lists only; empty for none
@@ -67,8 +69,10 @@ struct Request {
     std::vector<Token>      preserved_tokens; // control tokens that are text all the same: tool call markers
     HealthWatch             health_watch = HealthWatch::full; // of the engine
     RequestTimes            times;
-    bool                    cancelled   = false;
-    size_t                  passed_over = 0; // requests that have gone first though it was older
+    double                  elapsed_ms = 0; // before it was submitted, in an engine that is no more
+    std::shared_ptr<const Replay> replay;   // what that engine has generated; null: nothing
+    bool                          cancelled   = false;
+    size_t                        passed_over = 0; // requests that have gone first though it was older
 };
 
 } // namespace headrace

@@ -3,6 +3,7 @@
 
 #include "engine/decoder.h"
 #include "engine/logit_watch.h"
+#include "engine/replay.h"
 
 #include <algorithm>
 #include <cmath>
@@ -68,11 +69,30 @@ llama_sampler * make_dry(const GenerationOptions & options, const Vocabulary & v
                                   whole(options.dry_penalty_last_n), breakers.data(), breakers.size());
 }
 
-llama_sampler_ptr make_chain(const GenerationOptions & options, const Vocabulary & vocabulary) {
+// Draws as often as was drawn for so many tokens.
+llama_sampler * skip_draws(llama_sampler * draw, size_t tokens) {
+    llama_token_data only{0, 0.0f, 0.0f};
+    for (size_t i = 0; i < tokens; i++) {
+        llama_token_data_array array = {&only, 1, -1, false};
+        llama_sampler_apply(draw, &array);
+    }
+    return draw;
+}
+
+// Of a sampler whose draws nobody can count: after so many tokens it does not begin with the same ones again.
+uint32_t seed_after(int64_t seed, size_t tokens) {
+    constexpr uint64_t none = 0xFFFFFFFF; // llama.cpp takes it for "draw one yourself"
+    return static_cast<uint32_t>((static_cast<uint64_t>(seed) + tokens * 0x9E3779B9) % none);
+}
+
+// replayed: tokens that were drawn before.
+llama_sampler_ptr make_chain(const GenerationOptions & options, const Vocabulary & vocabulary,
+                             size_t replayed) {
     llama_sampler_ptr chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
     const auto        add   = [&](llama_sampler * sampler) { llama_sampler_chain_add(chain.get(), sampler); };
     const int32_t     count = whole(static_cast<int64_t>(vocabulary.size()));
     const auto        seed  = static_cast<uint32_t>(options.seed);
+    const uint32_t    other = seed_after(options.seed, replayed);
 
     std::vector<llama_logit_bias> biases;
     for (const auto & [token, bias] : options.logit_bias) {
@@ -99,9 +119,9 @@ llama_sampler_ptr make_chain(const GenerationOptions & options, const Vocabulary
     }
     if (options.mirostat > 0) {
         add(llama_sampler_init_temp(single(options.temperature)));
-        add(options.mirostat == 1 ? llama_sampler_init_mirostat(count, seed, single(options.mirostat_tau),
+        add(options.mirostat == 1 ? llama_sampler_init_mirostat(count, other, single(options.mirostat_tau),
                                                                 single(options.mirostat_eta), 100)
-                                  : llama_sampler_init_mirostat_v2(seed, single(options.mirostat_tau),
+                                  : llama_sampler_init_mirostat_v2(other, single(options.mirostat_tau),
                                                                    single(options.mirostat_eta)));
         return chain;
     }
@@ -122,11 +142,11 @@ llama_sampler_ptr make_chain(const GenerationOptions & options, const Vocabulary
         add(llama_sampler_init_min_p(single(options.min_p), 1));
     }
     if (options.xtc_probability > 0) {
-        add(llama_sampler_init_xtc(single(options.xtc_probability), single(options.xtc_threshold), 1, seed));
+        add(llama_sampler_init_xtc(single(options.xtc_probability), single(options.xtc_threshold), 1, other));
     }
     add(llama_sampler_init_temp_ext(single(options.temperature), single(options.dynatemp_range),
                                     single(options.dynatemp_exponent)));
-    add(llama_sampler_init_dist(seed));
+    add(skip_draws(llama_sampler_init_dist(seed), replayed));
     return chain;
 }
 
@@ -174,8 +194,8 @@ void check_sampling(const Request & request, const Vocabulary & vocabulary) {
 }
 
 Sampler::Sampler(const Request & request, const Vocabulary & vocabulary)
-    : vocabulary_(&vocabulary), chain_(make_chain(request.options, vocabulary)), watch_(request.health_watch),
-      wants_logprobs_(request.options.logprobs),
+    : vocabulary_(&vocabulary), chain_(make_chain(request.options, vocabulary, replayed(request).size())),
+      watch_(request.health_watch), wants_logprobs_(request.options.logprobs),
       top_logprobs_(static_cast<size_t>(request.options.top_logprobs)),
       enough_(enough_candidates(request.options, vocabulary)) {
     const GenerationOptions & options = request.options;
@@ -188,9 +208,12 @@ Sampler::Sampler(const Request & request, const Vocabulary & vocabulary)
     }
     const auto back = static_cast<size_t>(std::max(penalises(options) ? options.penalty_window : 0,
                                                    dries(options) ? options.dry_penalty_last_n : 0));
-    const std::span<const Token> prompt(request.prompt);
+    const std::span<const Token> prompt = input_of(request);
     for (const Token token : prompt.last(std::min(prompt.size(), back))) {
         llama_sampler_accept(chain_.get(), token);
+    }
+    for (const Token token : replayed(request)) {
+        take_note(token);
     }
 }
 
@@ -270,16 +293,20 @@ Token Sampler::choose(std::span<const float> logits, const LogitScan & scan) {
     return run_chain();
 }
 
+void Sampler::take_note(Token token) {
+    if (grammar_) {
+        grammar_->accept(token);
+    }
+    llama_sampler_accept(chain_.get(), token);
+}
+
 Token Sampler::sample(std::span<const float> logits) {
     const LogitScan scan = scan_logits(logits, &maxima_);
     if (const auto fault = judge(scan, watch_)) {
         throw numeric_fault(*fault, scan, logits);
     }
     const Token token = choose(logits, scan);
-    if (grammar_) {
-        grammar_->accept(token);
-    }
-    llama_sampler_accept(chain_.get(), token);
+    take_note(token);
     if (wants_logprobs_) {
         logprobs_ = compute_logprobs(logits, token, top_logprobs_, *vocabulary_);
     }

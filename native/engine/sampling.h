@@ -27,8 +27,9 @@ void check_sampling(const Request & request, const Vocabulary & vocabulary);
 
 class Sampler {
   public:
-    // Takes from the request its options, its grammar, and the prompt that the penalties look back on. Its seed
-    // is not negative: whoever wants a new one each time has drawn it already. The vocabulary outlives this.
+    // Takes from the request its options, its grammar, the prompt that the penalties look back on, and the tokens
+    // that were generated before. Its seed is not negative: whoever wants a new one each time has drawn it
+    // already. The vocabulary outlives this.
     // Throws Error (grammar_invalid, unsupported_operation).
     Sampler(const Request & request, const Vocabulary & vocabulary);
 
@@ -43,6 +44,7 @@ class Sampler {
     const std::optional<TokenLogprobs> & logprobs() const { return logprobs_; }
 
   private:
+    void  take_note(Token token);
     Token choose(std::span<const float> logits, const LogitScan & scan);
     Token run_chain();
     void  gather(std::span<const float> logits, size_t count);

@@ -2,7 +2,9 @@
 // scheduler_results.cpp.
 #include "engine/scheduler.h"
 
+#include "engine/answer_rules.h"
 #include "engine/bits.h"
+#include "engine/replay.h"
 
 #include <algorithm>
 
@@ -95,7 +97,8 @@ void Scheduler::step() {
 
 // Whether a request has missed its deadline, or will, with so many prompt tokens still to compute.
 bool Scheduler::too_late(const Request & request, size_t to_compute) const {
-    const double deadline = request.times.submitted + static_cast<double>(request.options.deadline_ms);
+    const double deadline =
+        request.times.submitted - request.elapsed_ms + static_cast<double>(request.options.deadline_ms);
     return request.options.deadline_ms > 0 && clock_() + pace_.prefill_ms(to_compute) > deadline;
 }
 
@@ -108,17 +111,12 @@ static Error missed_deadline(const Request & request) {
 
 // Ends what was cancelled or has no time left, before it costs another step.
 void Scheduler::drop_ended() {
-    for (const Request & request : queue_.take_all([](const Request & r) { return r.cancelled; })) {
-        DoneEvent done;
-        done.id            = request.id;
-        done.finish_reason = FinishReason::cancelled;
-        done.usage         = {request.prompt.size(), 0, 0};
-        done.stats         = measure(request.times, done.usage, clock_());
-        if (request.options.logprobs) {
-            done.logprobs.emplace();
-        }
-        events_.push_back(std::move(done));
-        totals_.cancelled++;
+    for (Request & request : queue_.take_all([](const Request & r) { return r.cancelled; })) {
+        finish_waiting(std::move(request), FinishReason::cancelled);
+    }
+    for (Request & request : queue_.take_all([](const Request & r) { return r.replay && r.replay->ended; })) {
+        const FinishReason reason = *request.replay->ended;
+        finish_waiting(std::move(request), reason);
     }
     for (const Request & request : queue_.take_all([&](const Request & r) { return too_late(r, 1); })) {
         events_.push_back(FailedEvent{request.id, missed_deadline(request)});
@@ -131,6 +129,14 @@ void Scheduler::drop_ended() {
             check_deadline(index);
         }
     });
+}
+
+// Ends a request for which there is nothing to compute any more.
+void Scheduler::finish_waiting(Request request, FinishReason reason) {
+    Slot none;
+    none.request = std::move(request);
+    begin_answer(none);
+    conclude(none, reason);
 }
 
 void Scheduler::check_deadline(size_t index) {
@@ -208,13 +214,26 @@ void Scheduler::start(Request request, KvCache::Lease lease) {
     slot.computed               = lease.reused.tokens;
     occupied_ |= bit(lease.sequence);
     slot.sampler.emplace(slot.request, vocabulary_);
-    slot.text.emplace(slot.request.options.stop);
+    begin_answer(slot);
     totals_.cached_tokens += lease.reused.tokens;
     totals_.slid_tokens += slot.request.slid;
     slot.stop_at = next_stop(slot);
     if (drafter_ && decoder_.can_trim()) {
         slot.governor.emplace(options_.draft_tokens);
         drafter_->begin(lease.sequence, slot.request.prompt);
+    }
+}
+
+// Empty, or what was told of it already.
+void Scheduler::begin_answer(Slot & slot) const {
+    if (const auto & replay = slot.request.replay) {
+        slot.text      = replay->stream;
+        slot.shown     = replay->text;
+        slot.output    = replay->tokens;
+        slot.logprobs  = replay->logprobs;
+        slot.announced = slot.output.size();
+    } else {
+        slot.text.emplace(slot.request.options.stop);
     }
 }
 
@@ -247,12 +266,11 @@ void Scheduler::make_room_in_contexts(uint64_t members) {
         if (slot.phase != SlotPhase::decode || slot.computed < context) {
             return;
         }
-        const size_t keep  = std::min(slot.request.prompt.size(), context / 4);
-        const size_t count = std::max<size_t>((context - keep) / 2, 1);
-        cache_.shift(slot.lease, keep, count);
-        slot.computed -= count;
-        slot.request.slid += count;
-        totals_.slid_tokens += count;
+        const ContextSlide slide = slide_context(input_of(slot.request).size(), context);
+        cache_.shift(slot.lease, slide.keep, slide.count);
+        slot.computed -= slide.count;
+        slot.request.slid += slide.count;
+        totals_.slid_tokens += slide.count;
     });
 }
 

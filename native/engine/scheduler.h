@@ -68,11 +68,13 @@ class Scheduler {
 
   private:
     void     drop_ended();
+    void     finish_waiting(Request request, FinishReason reason);
     void     check_deadline(size_t index);
     void     admit();
     bool     may_start(const Request & waiting);
     size_t   next_stop(const Slot & slot) const;
     void     start(Request request, KvCache::Lease lease);
+    void     begin_answer(Slot & slot) const;
     uint64_t choose_members();
     bool     draft(uint64_t members, bool none);
     void     make_room_in_contexts(uint64_t members);
@@ -81,6 +83,7 @@ class Scheduler {
     void     take_tokens(std::span<const Contribution> part, size_t first);
     void     take_token(size_t index, Token token);
     void     finish(size_t index, FinishReason reason);
+    void     conclude(Slot & slot, FinishReason reason);
     void     fail(size_t index, const Error & error);
     void     release(size_t index, bool keep);
     void     announce(Slot & slot);

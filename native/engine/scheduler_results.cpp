@@ -2,7 +2,9 @@
 // end. The first half, who computes what, is in scheduler.cpp.
 #include "engine/scheduler.h"
 
+#include "engine/answer_rules.h"
 #include "engine/bits.h"
+#include "engine/replay.h"
 
 #include <algorithm>
 
@@ -74,10 +76,9 @@ void Scheduler::take_tokens(std::span<const Contribution> part, size_t first) {
 }
 
 void Scheduler::take_token(size_t index, Token token) {
-    Slot &          slot    = slots_[index];
-    const Request & request = slot.request;
-    RequestTimes &  times   = slot.request.times;
-    const double    now     = clock_();
+    Slot &         slot  = slots_[index];
+    RequestTimes & times = slot.request.times;
+    const double   now   = clock_();
     if (times.first_token < 0) {
         times.first_token = now;
     } else {
@@ -93,43 +94,45 @@ void Scheduler::take_token(size_t index, Token token) {
         drafter_->append(index, token);
     }
 
-    const auto & stops = request.stop_tokens;
-    const auto & kept  = request.preserved_tokens;
-    const bool   text  = std::find(kept.begin(), kept.end(), token) != kept.end();
-    const bool   full  = slot.computed >= decoder_.context_size() && request.options.overflow != "shift";
-    if (vocabulary_.is_end(token) || std::find(stops.begin(), stops.end(), token) != stops.end()) {
-        finish(index, FinishReason::stop);
-    } else if (slot.text->push(text ? vocabulary_.special_piece(token) : vocabulary_.piece(token)) ||
-               slot.sampler->ended()) {
-        finish(index, FinishReason::stop);
-    } else if (slot.output.size() >= static_cast<size_t>(request.options.max_tokens) || full) {
-        finish(index, FinishReason::length);
+    const AnswerPosition position{slot.output.size(), slot.computed, slot.sampler->ended()};
+    if (const auto reason =
+            add_token(*slot.text, token, position, slot.request, vocabulary_, decoder_.context_size())) {
+        finish(index, *reason);
     }
 }
 
 void Scheduler::finish(size_t index, FinishReason reason) {
-    Slot & slot = slots_[index];
+    conclude(slots_[index], reason);
+    release(index, /*keep*/ true);
+}
+
+void Scheduler::conclude(Slot & slot, FinishReason reason) {
     slot.text->finish();
     announce(slot);
+
+    const size_t input  = input_of(slot.request).size();
+    const size_t before = replayed(slot.request).size();
+    const size_t reused = slot.lease.reused.tokens;
+    // Rates are of what this engine has done.
+    const Usage done_here{slot.request.prompt.size(), slot.output.size() - before, reused};
 
     DoneEvent done;
     done.id                    = slot.request.id;
     done.finish_reason         = reason;
-    done.usage                 = {slot.request.prompt.size(), slot.output.size(), slot.lease.reused.tokens};
-    done.stats                 = measure(slot.request.times, done.usage, clock_());
+    done.usage                 = {input, slot.output.size(), std::min(reused, input)};
+    done.stats                 = measure(slot.request.times, done_here, clock_());
     done.stats.cache           = slot.lease.reused;
     done.stats.drafted         = slot.drafted;
     done.stats.accepted_drafts = slot.accepted_drafts;
     done.stats.slid            = slot.request.slid;
+    done.stats.replayed        = before;
     done.text                  = std::move(slot.shown);
     done.token_ids             = std::move(slot.output);
     if (slot.request.options.logprobs) {
         done.logprobs = std::move(slot.logprobs);
     }
     events_.push_back(std::move(done));
-
     (reason == FinishReason::cancelled ? totals_.cancelled : totals_.finished)++;
-    release(index, /*keep*/ true);
 }
 
 void Scheduler::fail(size_t index, const Error & error) {

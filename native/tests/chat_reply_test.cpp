@@ -42,24 +42,25 @@ struct Told {
     std::vector<ToolCall> calls;
 };
 
+void add(Told & told, const ReplyDelta & delta) {
+    told.text += delta.text;
+    told.reasoning += delta.reasoning;
+    for (const ToolCallDelta & more : delta.tool_calls) {
+        if (more.index == told.calls.size()) {
+            told.calls.push_back({more.id, more.name, ""});
+        }
+        REQUIRE(more.index < told.calls.size());
+        told.calls[more.index].arguments += more.arguments;
+    }
+}
+
 // All deltas of `raw`, cut into pieces of `size` bytes, put together again.
 Told tell(ChatReply & reply, const std::string & raw, size_t size) {
-    Told       told;
-    const auto add = [&](const ReplyDelta & delta) {
-        told.text += delta.text;
-        told.reasoning += delta.reasoning;
-        for (const ToolCallDelta & more : delta.tool_calls) {
-            if (more.index == told.calls.size()) {
-                told.calls.push_back({more.id, more.name, ""});
-            }
-            REQUIRE(more.index < told.calls.size());
-            told.calls[more.index].arguments += more.arguments;
-        }
-    };
+    Told told;
     for (size_t at = 0; at < raw.size(); at += size) {
-        add(reply.push(std::string_view(raw).substr(at, size)));
+        add(told, reply.push(std::string_view(raw).substr(at, size)));
     }
-    add(reply.finish());
+    add(told, reply.finish());
     return told;
 }
 
@@ -86,6 +87,52 @@ TEST_CASE("chat_reply: the deltas add up to the reply, however the text is cut")
         CHECK(told.calls[0].arguments == reply.reply().tool_calls.at(0).arguments);
         CHECK(told.calls[0].id == reply.reply().tool_calls.at(0).id);
         CHECK(told.calls[0].id.size() == 9);
+    }
+}
+
+TEST_CASE("chat_reply: one reply goes on where another was, with what that one had told") {
+    const std::string thought = "<think>\nIt rains.\n</think>\n\nLet me look.\n";
+    for (const char * name : {THINKER, HERMES}) {
+        const auto format = format_of(name);
+        for (const std::string & raw : {thought + CALL, CALL + "\n" + CALL, "A < b. " + CALL, thought,
+                                      std::string("<tool_call>\n{\"name\": \"clo")}) {
+            CAPTURE(raw);
+            for (size_t cut = 0; cut <= raw.size(); cut++) {
+                CAPTURE(cut);
+                const std::string_view before = std::string_view(raw).substr(0, cut);
+                for (const size_t size : {1, 5}) {
+                    Told      told;
+                    ChatReply first(format);
+                    for (size_t at = 0; at < cut; at += size) {
+                        add(told, first.push(before.substr(at, size)));
+                    }
+                    ChatReply second(format);
+                    second.go_on(before, {told.text, told.reasoning, told.calls});
+                    CHECK(second.reply().text == first.reply().text);
+                    Told rest = told;
+                    // Both go on with the same pieces, and must tell the same.
+                    for (size_t at = cut; at < raw.size(); at += size) {
+                        add(told, first.push(std::string_view(raw).substr(at, size)));
+                        add(rest, second.push(std::string_view(raw).substr(at, size)));
+                    }
+                    add(told, first.finish());
+                    add(rest, second.finish());
+                    CHECK(rest.text == told.text);
+                    CHECK(rest.reasoning == told.reasoning);
+                    REQUIRE(rest.calls.size() == told.calls.size());
+                    REQUIRE(second.reply().tool_calls.size() == first.reply().tool_calls.size());
+                    for (size_t i = 0; i < rest.calls.size(); i++) {
+                        CHECK(rest.calls[i].name == told.calls[i].name);
+                        CHECK(rest.calls[i].arguments == told.calls[i].arguments);
+                    }
+                    for (size_t i = 0; i < second.reply().tool_calls.size(); i++) {
+                        CHECK(second.reply().tool_calls[i].id == rest.calls[i].id);
+                        CHECK(second.reply().tool_calls[i].arguments ==
+                              first.reply().tool_calls[i].arguments);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #include "engine/sampling.h"
 
 #include "engine/error.h"
+#include "engine/replay.h"
 #include "fake_decoder.h"
 
 #include <doctest/doctest.h>
@@ -83,6 +84,28 @@ std::vector<Token> text(const Request & request, uint32_t logits_seed = 3, size_
             logit = draw(random);
         }
         tokens.push_back(sampler.sample(logits));
+    }
+    return tokens;
+}
+
+// As `text`, but by a sampler that takes over behind so many tokens of it.
+std::vector<Token> rest(Request request, const std::vector<Token> & whole, size_t cut) {
+    FakeVocabulary                  vocabulary;
+    std::mt19937                    random(3);
+    std::normal_distribution<float> draw(0, 3);
+    request.options.max_tokens = 1000;
+    follow_replay(request, {{whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut)}, {}, {}, 0},
+                  vocabulary, 1000);
+    Sampler            sampler(request, vocabulary);
+    std::vector<Token> tokens;
+    std::vector<float> logits(FAKE_VOCABULARY);
+    for (size_t i = 0; i < whole.size(); i++) {
+        for (float & logit : logits) {
+            logit = draw(random);
+        }
+        if (i >= cut) {
+            tokens.push_back(sampler.sample(logits));
+        }
     }
     return tokens;
 }
@@ -360,4 +383,49 @@ TEST_CASE("sampling: a grammar or DRY without a model's vocabulary is refused, n
     request              = plain();
     request.grammar.text = "root ::= \"x\"";
     CHECK_THROWS_AS(Sampler(request, vocabulary), Error);
+}
+
+TEST_CASE("sampling: who takes over an answer draws what would have been drawn") {
+    std::vector<Request> requests        = {plain(0), plain(1, 5), plain(0.7, 9), plain(2, 11)};
+    requests[1].options.top_k            = 40;
+    requests[1].options.top_p            = 0.9;
+    requests[2].options.repeat_penalty   = 1.5;
+    requests[2].options.presence_penalty = 0.5;
+    requests[2].options.penalty_window   = 7;
+    requests[3].options.dynatemp_range   = 0.5;
+    requests[3].options.min_p            = 0.1;
+    for (Request & request : requests) {
+        request.options.logit_bias     = {{FAKE_END, -std::numeric_limits<double>::infinity()}};
+        const std::vector<Token> whole = text(request);
+        for (const size_t cut : {1, 2, 8, 30, 59}) {
+            CAPTURE(cut);
+            const std::vector<Token> expected(whole.begin() + static_cast<ptrdiff_t>(cut), whole.end());
+            CHECK(rest(request, whole, cut) == expected);
+        }
+    }
+}
+
+TEST_CASE(
+    "sampling: where draws cannot be counted, who takes over does not begin with the first ones again") {
+    for (const bool mirostat : {true, false}) {
+        Request request                 = plain(1, 3);
+        request.options.mirostat        = mirostat ? 2 : 0;
+        request.options.mirostat_tau    = 50;
+        request.options.xtc_probability = mirostat ? 0 : 0.5;
+        request.options.xtc_threshold   = 0.05;
+        const std::vector<float> logits = row(FOUR);
+        FakeVocabulary           vocabulary;
+        const auto               draw_from = [&](const Request & wanted) {
+            Sampler            sampler(wanted, vocabulary);
+            std::vector<Token> tokens;
+            for (int i = 0; i < 40; i++) {
+                tokens.push_back(sampler.sample(logits));
+            }
+            return tokens;
+        };
+        Request follower = request;
+        follow_replay(follower, {std::vector<Token>(20, 'a'), {}, {}, 0}, vocabulary, 1000);
+        CHECK(draw_from(follower) != draw_from(request));
+        CHECK(draw_from(follower) == draw_from(follower));
+    }
 }

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from build_tools.workspace import Workspace
 from headrace import native
 from headrace.models import ModelStore
 from headrace.native import Engine
@@ -65,6 +66,19 @@ def open_wire(library_path: Path, tmp_path: Path) -> Iterator[OpenWire]:
             return engine
 
         yield open_wire
+
+
+@pytest.fixture
+def template(workspace: Workspace) -> Callable[[str], str]:
+    """The text of a template by its file's name."""
+
+    def read(name: str) -> str:
+        path = workspace.llama / "models/templates" / f"{name}.jinja"
+        if not path.exists():
+            pytest.skip(f"{path} is not there: python3 -m build_tools native")
+        return path.read_text(encoding="utf-8")
+
+    return read
 
 
 @pytest.fixture

@@ -13,68 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from build_tools.workspace import Workspace
 from headrace.errors import HeadraceError
 from headrace.native import Engine
 from headrace.run import Run
 from headrace.wire import Message, Result, TokenBatch, ToolCall
-from tests.gguf_builder import CONTROL, Gguf, parrot, read_gguf
+from tests.gguf_builder import read_gguf
 from tests.python.chat_requests import ASK, CALL, CLOCK, WEATHER
 from tests.python.conftest import OpenEngine
+from tests.python.scripted_chats import FAMILIES, HERMES_CALL, pieces, scripted
 
 PARIS = {"city": "Paris, naïve 😀"}
-TEMPLATES = "models/templates"
-
-# family: (template, what a model of it writes to call get_weather, markers that are control tokens)
-HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris, naïve 😀"}}\n</tool_call>'
-FAMILIES: dict[str, tuple[str, str, Sequence[str]]] = {
-    "hermes": ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", HERMES_CALL, ()),
-    "qwen2.5": ("Qwen-Qwen2.5-7B-Instruct", HERMES_CALL, ("<tool_call>", "</tool_call>")),
-    "qwen3": ("Qwen-Qwen3-0.6B", HERMES_CALL, ("<tool_call>", "</tool_call>", "<think>", "</think>")),
-    "qwen3-coder": (
-        "Qwen3-Coder",
-        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis, naïve 😀\n</parameter>\n"
-        "</function>\n</tool_call>",
-        ("<tool_call>", "</tool_call>"),
-    ),
-    "llama3.1": (
-        "meta-llama-Llama-3.1-8B-Instruct",
-        '{"name": "get_weather", "parameters": {"city": "Paris, naïve 😀"}}',
-        (),
-    ),
-    "mistral": (
-        "mistralai-Mistral-Nemo-Instruct-2407",
-        '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris, naïve 😀"}, "id": "123456789"}]',
-        ("[TOOL_CALLS]",),
-    ),
-    "granite": ("ibm-granite-granite-4.0", HERMES_CALL, ("<tool_call>", "</tool_call>")),
-    "gemma4": (
-        "google-gemma-4-31B-it",
-        '<|tool_call>call:get_weather{city:<|"|>Paris, naïve 😀<|"|>}<tool_call|>',
-        ("<|tool_call>", "<tool_call|>"),
-    ),
-    "gpt-oss": (
-        "openai-gpt-oss-120b",
-        "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-        '{"city": "Paris, naïve 😀"}',
-        ("<|channel|>", "<|constrain|>", "<|message|>"),
-    ),
-}
-
 OpenScript = Callable[..., Engine]
-
-
-@pytest.fixture
-def template(workspace: Workspace) -> Callable[[str], str]:
-    """The text of a template by its file's name."""
-
-    def read(name: str) -> str:
-        path = workspace.llama / TEMPLATES / f"{name}.jinja"
-        if not path.exists():
-            pytest.skip(f"{path} is not there: python3 -m build_tools native")
-        return path.read_text(encoding="utf-8")
-
-    return read
 
 
 @pytest.fixture
@@ -87,40 +36,6 @@ def open_script(open_engine: OpenEngine, template: Callable[[str], str]) -> Open
         return open_engine(scripted(text, template(name), markers, size), context_size=4096, slots=slots)
 
     return open_script
-
-
-def scripted(text: str, template: str, markers: Sequence[str] = (), size: int = 3) -> Gguf:
-    cycle = pieces(text, markers, size)
-    gguf = parrot(cycle, template=template, ends=True)
-    tokens = gguf.metadata["tokenizer.ggml.tokens"].data
-    for marker in markers:
-        if marker in tokens:
-            gguf.metadata["tokenizer.ggml.token_type"].data[tokens.index(marker)] = CONTROL
-    return gguf
-
-
-def pieces(text: str, markers: Sequence[str], size: int) -> list[bytes]:
-    """The text in pieces that all differ and are longer than a byte, every marker a piece of its own.
-
-    A marker that comes twice is one only the first time.
-    """
-    rest, cycle = text.encode(), list[bytes]()
-    ends = [marker.encode() for marker in markers]
-    while rest:
-        marker = next((end for end in ends if rest.startswith(end) and end not in cycle), None)
-        length = len(marker) if marker else size
-        if not marker:
-            cut = min(
-                (at for end in ends if end not in cycle and (at := rest.find(end)) > 0), default=len(rest)
-            )
-            while length < cut and (rest[:length] in cycle or cut - length == 1):
-                length += 1
-            length = min(length, cut)
-        cycle.append(rest[:length])
-        rest = rest[length:]
-    assert all(len(piece) > 1 for piece in cycle), cycle
-    assert len(set(cycle)) == len(cycle), cycle
-    return cycle
 
 
 def follow(run: Run) -> tuple[list[TokenBatch], Result]:

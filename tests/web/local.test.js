@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { LocalEndpoint } from "../../web/endpoints/local.js";
+import { REQUIRED_LIMITS } from "../../web/gpu_requirements.js";
 
 globalThis.location = /** @type {any} */ ({ href: "http://page.test/app/" });
 
@@ -155,6 +156,51 @@ test("load options are passed on under the engine's names", async () => {
   assert.deepEqual(left.options, {});
 });
 
+/** A page with WebGPU and JSPI, whose adapter does. @param {() => Promise<void>} action */
+async function withGpu(action) {
+  const asked = /** @type {object[]} */ ([]);
+  const adapter = {
+    features: new Set(["shader-f16"]),
+    info: { vendor: "nvidia", architecture: "hopper" },
+    limits: REQUIRED_LIMITS,
+  };
+  const requestAdapter = async (/** @type {object} */ options) => asked.push(options) && adapter;
+  const { Suspending } = /** @type {any} */ (WebAssembly);
+  Object.defineProperty(navigator, "gpu", { configurable: true, value: { requestAdapter } });
+  /** @type {any} */ (WebAssembly).Suspending = class {};
+  globalThis.isSecureContext = true;
+  try {
+    await action();
+    return asked;
+  } finally {
+    Reflect.deleteProperty(navigator, "gpu");
+    /** @type {any} */ (WebAssembly).Suspending = Suspending;
+    if (Suspending === undefined) Reflect.deleteProperty(WebAssembly, "Suspending");
+    Reflect.deleteProperty(globalThis, "isSecureContext");
+  }
+}
+
+test("the GPU's options reach the worker, with the adapter that was asked for as wanted", async () => {
+  const asked = await withGpu(async () => {
+    const { gpu, options } = await opened({ model: "m.gguf" });
+    assert.deepEqual(options, {});
+    assert.deepEqual([gpu.layers, gpu.selfTest, gpu.required], ["auto", "auto", false]);
+    assert.equal(gpu.adapter.info.vendor, "nvidia");
+    const all = { backend: "webgpu", gpuLayers: 0, gpuSelfTest: "force", powerPreference: "low-power" };
+    const chosen = (await opened({ model: "m.gguf", ...all })).gpu;
+    assert.deepEqual([chosen.layers, chosen.selfTest, chosen.required], [0, "force", true]);
+    assert.equal(chosen.powerPreference, "low-power");
+  });
+  assert.deepEqual(asked, [{}, { powerPreference: "low-power" }]);
+});
+
+test("on the CPU, as asked, no adapter is asked for", async () => {
+  const asked = await withGpu(async () => {
+    assert.equal((await opened({ model: "m.gguf", backend: "cpu" })).gpu, null);
+  });
+  assert.deepEqual(asked, []);
+});
+
 const A = { name: "a", model: "a.gguf" };
 
 /** [the option that is named, the options] */
@@ -197,6 +243,19 @@ const REFUSED = [
   ["sha256", { model: ID, sha256: "a".repeat(64) }],
   ["huggingFace", { huggingFace: "http://" }],
   ["artifact", { artifact: "simd" }],
+  ["backend", { backend: "gpu" }],
+  ["gpuLayers", { gpuLayers: -1 }],
+  ["gpuLayers", { gpuLayers: 1.5 }],
+  ["gpuLayers", { gpuLayers: "all" }],
+  ["gpuLayers", { gpuLayers: null }],
+  ["gpuSelfTest", { gpuSelfTest: true }],
+  ["gpuSelfTest", { backend: "webgpu", gpuSelfTest: "off" }],
+  ["powerPreference", { powerPreference: "low" }],
+  ["allowSoftwareAdapter", { allowSoftwareAdapter: 1 }],
+  ["gpuLayers", { backend: "cpu", gpuLayers: "auto" }],
+  ["gpuSelfTest", { backend: "cpu", gpuSelfTest: "skip" }],
+  ["powerPreference", { backend: "cpu", powerPreference: "low-power" }],
+  ["allowSoftwareAdapter", { backend: "cpu", allowSoftwareAdapter: false }],
 ];
 
 for (const [option, options] of REFUSED) {

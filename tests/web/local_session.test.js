@@ -3,69 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { LocalSession } from "../../web/endpoints/local_session.js";
-
-const CHOICE = Object.freeze({ artifact: "st", backend: "cpu", threads: 1, reasons: ["As asked."] });
-const READY = Object.freeze({ type: "ready", model: {}, operations: ["query", "embed"], options: {} });
-const SOURCE = Object.freeze({ kind: "opfs", modelId: "sha256-x" });
-
-/** @type {FakeWorker} */
-let latest;
-
-class FakeWorker {
-  /** @type {any[]} */ commands = [];
-  /** @type {(message: {data: object}) => void} */ onmessage = () => {};
-
-  constructor() {
-    latest = this;
-  }
-
-  /** @param {any} command */
-  postMessage(command) {
-    this.commands.push(command);
-    // As the real one, which shows by this that it lives.
-    if (command.type === "open") navigator.locks?.request(command.lock, () => new Promise(() => {}));
-  }
-
-  /** @param {object[]} events */
-  say(...events) {
-    this.onmessage({ data: { events } });
-  }
-
-  terminate() {}
-}
-
-/** A session that is ready, its worker, and what the application was told of progress. */
-async function openSession() {
-  globalThis.Worker = /** @type {any} */ (FakeWorker);
-  const progress = /** @type {object[]} */ ([]);
-  const plan = {
-    files: {},
-    store: {},
-    load: {},
-    artifactsUrl: "",
-    onProgress: (event) => progress.push(event),
-  };
-  const opening = LocalSession.open("model", plan, CHOICE, new AbortController().signal);
-  const worker = latest;
-  worker.say({ type: "progress", phase: "download", file: "model", loaded: 1, total: 2 });
-  worker.say({ type: "opened", source: SOURCE, reasons: ["Kept in memory."] }, READY);
-  return { session: await opening, worker, progress };
-}
-
-/** Starts a request and keeps what its feed is told. */
-function start(session, request) {
-  const told = /** @type {any[]} */ ([]);
-  const feed = Object.fromEntries(
-    ["accept", "push", "done", "fail"].map((name) => [name, (value) => told.push([name, value])]),
-  );
-  return { told, cancel: session.start(request, feed) };
-}
-
-/** @param {FakeWorker} worker */
-function sent(worker) {
-  return worker.commands.filter(({ type }) => type === "submit").map(({ request }) => request);
-}
+import { CHOICE, openSession, READY, sent, SOURCE, start } from "./fake_session.js";
 
 test("what the model is made for, and how far the loading is, are told as they come", async () => {
   const { session, progress } = await openSession();
@@ -73,6 +11,29 @@ test("what the model is made for, and how far the loading is, are told as they c
   assert.deepEqual(session.capabilities().source, SOURCE);
   assert.deepEqual(session.capabilities().reasons, ["As asked.", "Kept in memory."]);
   assert.deepEqual(progress, [{ phase: "download", file: "model", loaded: 1, total: 2 }]);
+});
+
+const ADAPTER = Object.freeze({ info: { vendor: "v" }, features: [], limits: {} });
+const GPU_CHOICE = { ...CHOICE, backend: "webgpu", reasons: ["WebGPU: it has what is needed."] };
+GPU_CHOICE.gpu = { adapter: ADAPTER, powerPreference: null, required: false };
+
+test("the worker is told of the GPU, and what it made of it is a capability", async () => {
+  const use = { description: "v", layers: 3, layersTotal: 4, selfTest: { tested: 1 } };
+  const ready = { ...READY, backend: "webgpu", gpu: use, reasons: ["3 of 4 layers."] };
+  const { session, worker } = await openSession({ choice: GPU_CHOICE, ready });
+  assert.deepEqual(worker.commands[0].gpu, { ...GPU_CHOICE.gpu, layers: "auto", selfTest: "auto" });
+  const { backend, gpu, reasons } = session.capabilities();
+  assert.equal(backend, "webgpu");
+  assert.deepEqual(gpu, { ...use, adapter: ADAPTER });
+  assert.deepEqual(reasons, ["WebGPU: it has what is needed.", "Kept in memory.", "3 of 4 layers."]);
+});
+
+test("a worker that turned to the CPU is believed, and says why", async () => {
+  const ready = { ...READY, reasons: ["CPU after all: x."] };
+  const { session } = await openSession({ choice: GPU_CHOICE, ready });
+  const { backend, gpu, reasons } = session.capabilities();
+  assert.deepEqual([backend, gpu], ["cpu", null]);
+  assert.equal(reasons.at(-1), "CPU after all: x.");
 });
 
 test("a request is passed on as it is, with a number of its own", async () => {

@@ -33,3 +33,4 @@ def test_every_script_is_found() -> None:
     assert names >= {"gguf_header", "locks", "manifest", "memory_storage", "model_store", "progress", "quota"}
     assert names >= {"blob_file", "hash_pump", "mounted_file", "request_json", "run", "sha256"}
     assert names >= {"sources", "split"}
+    assert names >= {"backend_attempts", "gpu_adapter", "gpu_layers", "gpu_verdicts"}

@@ -6,7 +6,8 @@ import { LocalEndpoint } from "./local.js";
 
 /** @import { RunFeed } from "../run.js" */
 /** @import { ClientModels } from "../models/store_client.js" */
-/** @import { MemoryUse, ReadyEvent } from "../worker/protocol.js" */
+/** @import { AdapterFacts } from "../gpu_adapter.js" */
+/** @import { GpuUse, MemoryUse, ReadyEvent } from "../worker/protocol.js" */
 /** @import { ModelFacts, ModelOrigin, OperationRequest } from "../worker/protocol.js" */
 /** @import { LocalOptions } from "./local.js" */
 /** @import { LoadOptions, Operation } from "headrace/declarations" */
@@ -32,7 +33,9 @@ import { LocalEndpoint } from "./local.js";
  * @property {ModelFacts} model
  * @property {ModelOrigin} source where the model's bytes lie, and its id in the store
  * @property {Required<LoadOptions>} options every load option with the value in force
- * @property {string} backend
+ * @property {"cpu" | "webgpu"} backend
+ * @property {(GpuUse & {adapter: AdapterFacts}) | null} gpu what the GPU is, does, and was compared by; null on
+ *   the CPU
  * @property {string} artifact
  * @property {number} threads
  * @property {MemoryUse} memory what the engine's parts need, in bytes

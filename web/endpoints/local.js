@@ -3,22 +3,26 @@
 // Counterpart: local_session.js runs what is described here. Not the place where generation options are
 // checked: the engine does that.
 
-import { chooseBackend } from "../backend_choice.js";
+import { chooseBackend, needsAdapter } from "../backend_choice.js";
 import { measureEnvironment } from "../environment.js";
+import { probeAdapter } from "../gpu_adapter.js";
 import { absolute, invalid, modelInput } from "../models/model_input.js";
 import { askToPersist } from "../models/persistence.js";
 import { LocalSession } from "./local_session.js";
 
 /** @import { BackendRequest } from "../backend_choice.js" */
+/** @import { PowerPreference } from "../gpu_adapter.js" */
 /** @import { ModelLike } from "../models/model_input.js" */
 /** @import { ModelInput } from "../models/store_protocol.js" */
-/** @import { ModelFiles, Progress, StoreOptions } from "../worker/protocol.js" */
+/** @import { Environment } from "../environment.js" */
+/** @import { GpuOptions, ModelFiles, Progress, StoreOptions } from "../worker/protocol.js" */
 /** @import { EndpointContext } from "./endpoint.js" */
 /** @import { LoadOptions } from "headrace/declarations" */
 
 /**
  * Load options that have a name of their own here, or no meaning in a page.
- * @typedef {"contextSize" | "slots" | "threads" | "prefixCacheFolder" | "prefixCacheDiskBytes"} OtherOption
+ * @typedef {"contextSize" | "slots" | "threads" | "prefixCacheFolder" | "prefixCacheDiskBytes" | "backend"
+ *   | "gpuLayers" | "gpuSelfTest"} OtherOption
  */
 
 /** Load options that are passed on as they are. @typedef {Omit<LoadOptions, OtherOption>} EngineOptions */
@@ -42,7 +46,17 @@ import { LocalSession } from "./local_session.js";
  * @property {boolean} [evict] whether stored models that nobody uses may be deleted to make room, the least
  *   recently used first; by default only if the client has a limit
  * @property {string | URL} [huggingFace] where "hf:" leads; default https://huggingface.co
- * @property {"auto" | "cpu" | "webgpu"} [backend] default "auto"
+ * @property {"auto" | "cpu" | "webgpu"} [backend] default "auto": WebGPU where it has all that is needed and
+ *   computes what the CPU does, else the CPU, and the reasons say why. "webgpu" is WebGPU or an error
+ * @property {"auto" | number} [gpuLayers] layers that the GPU computes, the output layer counted as one, from
+ *   the output backwards; the CPU computes the rest. Default "auto": as many as fit. A number is taken as it
+ *   is: 0 leaves all weights in the engine's memory
+ * @property {"auto" | "force" | "skip"} [gpuSelfTest] whether loading compares what the model's operations give
+ *   on the GPU with what they give on the CPU. Default "auto": those of which this browser does not know yet
+ *   that they agree on this adapter. "force" compares all, also where they are known to differ; "skip" none
+ * @property {PowerPreference} [powerPreference] which GPU the browser should prefer; by default it decides
+ * @property {boolean} [allowSoftwareAdapter] whether "auto" may take a WebGPU adapter that is computed by the
+ *   processor, which is slower than the CPU path; for tests. Default false
  * @property {"auto" | "st" | "mt"} [artifact] default "auto": multi-thread where the page allows it
  * @property {number} [threads] default 0: up to 4, as many as the browser offers; more than it offers is
  *   refused with environment_unsupported
@@ -60,6 +74,7 @@ import { LocalSession } from "./local_session.js";
  * @property {ModelFiles<ModelInput>} files
  * @property {Omit<StoreOptions, "limitBytes">} store
  * @property {BackendRequest} request
+ * @property {GpuOptions} gpu
  * @property {LoadOptions} load
  * @property {(progress: Progress) => void} onProgress
  * @property {AbortSignal | undefined} signal
@@ -101,7 +116,7 @@ export class LocalEndpoint {
    * @returns {Promise<LocalSession>}
    */
   async open(id, signal, context) {
-    const choice = chooseBackend(measureEnvironment(), this.#plan.request);
+    const choice = chooseBackend(await measured(this.#plan.request), this.#plan.request);
     if (keepsAnything(this.#plan)) askToPersist();
     const files = context ? await withFilesInMemory(this.#plan.files, context.models) : this.#plan.files;
     const store = { ...this.#plan.store, limitBytes: context?.limitBytes ?? null };
@@ -122,6 +137,10 @@ function planLocal(options) {
     draftModel,
     adapters,
     backend = "auto",
+    gpuLayers,
+    gpuSelfTest,
+    powerPreference,
+    allowSoftwareAdapter,
     artifact = "auto",
     threads = 0,
     context = {},
@@ -137,6 +156,7 @@ function planLocal(options) {
   } = options;
   const load = { ...contextOptions(context), ...engineOptions(engine) };
   requireOneOf("backend", backend, ["auto", "cpu", "webgpu"]);
+  const gpu = gpuOptions(backend, { gpuLayers, gpuSelfTest, powerPreference, allowSoftwareAdapter });
   requireOneOf("artifact", artifact, ["auto", "st", "mt"]);
   requireType("threads", Number.isInteger(threads) && threads >= 0, "a whole number from 0 (automatic) up");
   requireType("onProgress", onProgress === undefined || typeof onProgress === "function", "a function");
@@ -157,12 +177,49 @@ function planLocal(options) {
       ...(evict !== undefined && { evict }),
       ...(huggingFace !== undefined && { huggingFace: absolute("huggingFace", huggingFace) }),
     },
-    request: { backend, artifact, threads },
+    request: {
+      ...{ backend, artifact, threads },
+      ...(powerPreference !== undefined && { powerPreference }),
+      ...(allowSoftwareAdapter !== undefined && { allowSoftwareAdapter }),
+    },
+    gpu,
     load,
     onProgress: onProgress ?? (() => {}),
     signal,
     artifactsUrl: folder.endsWith("/") ? folder : `${folder}/`,
   };
+}
+
+/**
+ * @param {BackendRequest} request
+ * @returns {Promise<Environment>} with the adapter, where the choice depends on it
+ */
+async function measured(request) {
+  const facts = measureEnvironment();
+  if (!needsAdapter(facts, request)) return facts;
+  return { ...facts, ...(await probeAdapter(request.powerPreference)) };
+}
+
+/**
+ * @param {BackendRequest["backend"]} backend
+ * @param {Pick<OwnOptions, "gpuLayers" | "gpuSelfTest" | "powerPreference" | "allowSoftwareAdapter">} options
+ * @returns {GpuOptions}
+ */
+function gpuOptions(backend, options) {
+  const given = Object.entries(options).find(([, value]) => value !== undefined);
+  if (given && backend === "cpu") {
+    throw invalid(given[0], `the option "${given[0]}" is of no use with the backend "cpu"`);
+  }
+  const { gpuLayers = "auto", gpuSelfTest = "auto", powerPreference, allowSoftwareAdapter } = options;
+  const isCount = Number.isInteger(gpuLayers) && Number(gpuLayers) >= 0;
+  requireType("gpuLayers", gpuLayers === "auto" || isCount, '"auto" or a whole number from 0 up');
+  requireOneOf("gpuSelfTest", gpuSelfTest, ["auto", "force", "skip"]);
+  if (powerPreference !== undefined) {
+    requireOneOf("powerPreference", powerPreference, ["low-power", "high-performance"]);
+  }
+  const isFlag = allowSoftwareAdapter === undefined || typeof allowSoftwareAdapter === "boolean";
+  requireType("allowSoftwareAdapter", isFlag, "true or false");
+  return { layers: gpuLayers, selfTest: gpuSelfTest };
 }
 
 /**

@@ -1,16 +1,21 @@
-// A model in use: the page's end of one worker, with its unfinished requests.
+// A model in use: its engine, its unfinished requests, and a new engine when that one is lost.
 //
-// Counterpart: worker/engine_worker.js; the messages are told in worker/protocol.js. Not a scheduler: every
-// request is passed on at once, and the engine decides when it runs.
+// Counterparts: worker_link.js (one engine in its worker), pending_request.js (a request and what was told of
+// it), recovery.js (when to start again). Not a scheduler: every request is passed on at once, and the engine
+// decides when it runs.
 
+import { turnToCpu } from "../backend_choice.js";
 import { deferred } from "../deferred.js";
 import { HeadraceError } from "../errors.js";
-import { writeRequest } from "./request_json.js";
+import { PendingRequest } from "./pending_request.js";
+import { exhausted, isWorthRestart, MAX_RESTARTS, Recovery, whyCpuInstead } from "./recovery.js";
+import { WorkerLink } from "./worker_link.js";
 
 /** @import { BackendChoice } from "../backend_choice.js" */
+/** @import { WireError } from "../errors.js" */
 /** @import { RunFeed } from "../run.js" */
-/** @import { Command, ModelOrigin, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
-/** @import { StoreOptions, WorkerEvent, WorkerMessage } from "../worker/protocol.js" */
+/** @import { ModelOrigin, OperationRequest, ReadyEvent } from "../worker/protocol.js" */
+/** @import { StoreOptions, WorkerEvent } from "../worker/protocol.js" */
 /** @import { Capabilities } from "./endpoint.js" */
 /** @import { LocalPlan } from "./local.js" */
 
@@ -19,29 +24,26 @@ import { writeRequest } from "./request_json.js";
  * @typedef {Omit<LocalPlan, "store"> & {store: StoreOptions}} SessionPlan
  */
 
-/** How long a closing worker may take to finish its step and free the engine before it is terminated. */
-const CLOSE_GRACE_MS = 2000;
-
 /** Made by `client.add` for an `Endpoint.local`; applications pass it to the client's operations. */
 export class LocalSession {
   kind = "local";
-  /** The worker itself; for tests only. */
-  _worker;
 
   #plan;
   #choice;
-  /** @type {Map<number, RunFeed<any, any>>} */ #unfinished = new Map();
+  /** @type {WorkerLink} */ #link;
+  /** Whether the engine of #link takes requests. */
+  #isReady = false;
+  /** @type {Map<number, PendingRequest>} */ #unfinished = new Map();
   #nextRequestId = 1;
-  /** @type {ReturnType<typeof deferred<ReadyEvent>>} settled by the first of: ready, a failure, a cancel */
+  /** @type {ReturnType<typeof deferred<void>>} settled by the first of: ready, a failure, a cancel */
   #opening = deferred();
-  /** @type {ReadyEvent | null} */ #ready = null;
+  /** @type {ReadyEvent | null} of the latest engine that was ready */ #ready = null;
   /** @type {ModelOrigin | null} */ #source = null;
-  /** @type {readonly string[]} */ #reasons;
-  #closed = deferred();
+  /** @type {readonly string[]} of the store */ #sourceReasons = [];
+  #recovery = new Recovery();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #pause;
   /** @type {Promise<void> | null} */ #closing = null;
-  /** @type {HeadraceError | null} why there is no engine any more */ #end = null;
-  #lock = `headrace-worker-${Date.now()}-${Math.random()}`;
-  /** @type {AbortController | null} */ #lockWatch = null;
+  /** @type {HeadraceError | null} why there will be no engine any more */ #end = null;
 
   /**
    * Starts a worker, the engine and the model.
@@ -79,37 +81,50 @@ export class LocalSession {
     this.id = id;
     this.#plan = plan;
     this.#choice = choice;
-    this.#reasons = choice.reasons;
+    this.#link = this.#startEngine();
+  }
 
-    const script = new URL("../worker/engine_worker.js", import.meta.url);
-    this._worker = startWorker(script, `headrace ${id}`);
-    this._worker.onmessage = (/** @type {MessageEvent<WorkerMessage>} */ { data }) => this.#receive(data);
-    this._worker.onerror = (event) => {
-      event.preventDefault();
-      this.#finish(crashed(event.message || `${script.href} could not be started`));
-    };
-    this._worker.onmessageerror = () => this.#finish(crashed("it sent a message that could not be read"));
-    this.#send({
-      type: "open",
-      artifactsUrl: plan.artifactsUrl,
-      artifact: choice.artifact,
-      threads: choice.threads,
-      files: plan.files,
-      store: plan.store,
-      options: plan.load,
-      lock: this.#lock,
+  /** The worker of now; for tests only. */
+  get _worker() {
+    return this.#link.worker;
+  }
+
+  /** @returns {WorkerLink} */
+  #startEngine() {
+    const { artifactsUrl, files, store, load: options, gpu } = this.#plan;
+    const { artifact, threads, gpu: chosen } = this.#choice;
+    const link = new WorkerLink(`headrace ${this.id}`, {
+      receive: (events) => this.#receive(events),
+      lose: (error) => this.#lose(error),
     });
+    const command = { artifactsUrl, artifact, threads, files, store, options };
+    link.open({ ...command, gpu: chosen && { ...chosen, ...gpu } });
+    return link;
   }
 
   /** @returns {Capabilities} */
   capabilities() {
     if (!this.#ready || !this.#source)
       throw new HeadraceError("internal", `the endpoint "${this.id}" is not ready`);
-    const { model, operations, options, memory, heapBytes, storage } = this.#ready;
-    const { backend, artifact, threads } = this.#choice;
-    const [source, reasons] = [this.#source, this.#reasons];
-    const runs = { backend, artifact, threads, memory, heapBytes, storage, reasons };
-    return { kind: "local", operations, model, source, options, ...runs };
+    const { model, operations, options, memory, heapBytes, storage, backend } = this.#ready;
+    const { artifact, threads } = this.#choice;
+    const reasons = this.#reasons(this.#recovery.reasons());
+    const runs = { backend, gpu: this.#gpu, artifact, threads, memory, heapBytes, storage, reasons };
+    return { kind: "local", operations, model, source: this.#source, options, ...runs };
+  }
+
+  /** @returns {Capabilities["gpu"]} */
+  get #gpu() {
+    const { gpu: use } = this.#ready ?? {};
+    return use && this.#choice.gpu ? { ...use, adapter: this.#choice.gpu.adapter } : null;
+  }
+
+  /**
+   * @param {readonly string[]} restarts
+   * @returns {readonly string[]}
+   */
+  #reasons(restarts) {
+    return [...this.#choice.reasons, ...this.#sourceReasons, ...(this.#ready?.reasons ?? []), ...restarts];
   }
 
   /**
@@ -120,12 +135,18 @@ export class LocalSession {
    */
   start(request, feed) {
     if (this.#end) throw HeadraceError.fromWire(this.#end.toWire());
-    const id = this.#nextRequestId++;
-    this.#send({ type: "submit", request: writeRequest({ id, ...request }) });
-    this.#unfinished.set(id, feed);
-    return () => {
-      if (this.#unfinished.has(id)) this.#send({ type: "cancel", id });
-    };
+    const pending = new PendingRequest(this.#nextRequestId++, request, feed);
+    this.#unfinished.set(pending.id, pending);
+    if (this.#isReady) this.#link.send({ type: "submit", request: pending.json });
+    return () => this.#cancel(pending);
+  }
+
+  /** @param {PendingRequest} pending */
+  #cancel(pending) {
+    if (!this.#unfinished.has(pending.id)) return;
+    pending.isCancelled = true;
+    if (this.#isReady) this.#link.send({ type: "cancel", id: pending.id });
+    else this.#endCancelled(pending);
   }
 
   /** @returns {Promise<void>} resolves when the engine has gone */
@@ -136,23 +157,20 @@ export class LocalSession {
 
   async #close() {
     if (this.#end) return;
+    const couldRead = this.#isReady;
     this.#fail(new HeadraceError("engine_closed", `the endpoint "${this.id}" was closed`));
-    this.#send({ type: "close" });
-    const grace = setTimeout(() => this.#closed.resolve(undefined), CLOSE_GRACE_MS);
-    await this.#closed.promise;
-    clearTimeout(grace);
-    this._worker.terminate();
+    if (couldRead) await this.#link.close();
+    else this.#link.terminate();
   }
 
-  /** @param {Command} command */
-  #send(command) {
-    this._worker.postMessage(command);
-  }
-
-  /** @param {WorkerMessage} message */
-  #receive({ events }) {
-    this.#watchLock();
-    for (const event of events) this.#handle(event);
+  /** @param {WorkerEvent[]} events of one tick */
+  #receive(events) {
+    const [failure] = events.flatMap((event) => (event.type === "engine_failed" ? [event.error] : []));
+    for (const event of events) {
+      // An engine that fails tells every request so; whether they have failed is decided here.
+      const isOfEngine = event.type === "failed" && failure !== undefined && isSame(event.error, failure);
+      if (!isOfEngine) this.#handle(event);
+    }
   }
 
   /** @param {WorkerEvent} event */
@@ -160,16 +178,15 @@ export class LocalSession {
     switch (event.type) {
       case "progress": {
         const { type, ...progress } = event;
-        if (!this.#end) this.#plan.onProgress(progress);
+        this.#plan.onProgress(progress);
         break;
       }
       case "opened":
         this.#source = event.source;
-        this.#reasons = [...this.#choice.reasons, ...event.reasons];
+        this.#sourceReasons = event.reasons;
         break;
       case "ready":
-        this.#ready = event;
-        this.#opening.resolve(event);
+        this.#takeOver(event);
         break;
       case "accepted":
         this.#unfinished.get(event.id)?.accept({ options: event.options, promptTokens: event.promptTokens });
@@ -179,47 +196,100 @@ export class LocalSession {
         this.#unfinished.get(id)?.push(batch);
         break;
       }
-      case "done":
-        this.#take(event.id)?.done({
-          ...event.result,
-          endpoint: this.id,
-          requestId: event.id,
-          reasons: this.#reasons,
-        });
+      case "done": {
+        const pending = this.#take(event.id);
+        if (pending && !pending.isCancelled) this.#recovery.completed();
+        pending?.done(event.result, this.id, this.#reasonsOf(pending));
         break;
+      }
       case "failed":
         // An id of 0 is of a command that the engine could not read: whose it was is not known.
         if (event.id === 0) this.#finish(HeadraceError.fromWire(event.error));
         this.#take(event.id)?.fail(HeadraceError.fromWire(event.error));
         break;
       case "engine_failed":
-        this.#finish(HeadraceError.fromWire(event.error));
+        this.#lose(HeadraceError.fromWire(event.error));
         break;
-      case "closed":
-        this.#closed.resolve(undefined);
-        break;
+    }
+  }
+
+  /**
+   * An engine is ready: of a new session, or instead of one that was lost, whose requests it goes on with.
+   * @param {ReadyEvent} ready
+   */
+  #takeOver(ready) {
+    this.#ready = ready;
+    this.#isReady = true;
+    this.#opening.resolve(undefined);
+    for (const pending of this.#unfinished.values()) {
+      this.#link.send({ type: "submit", request: pending.writeAgain() });
     }
   }
 
   /** @param {number} id */
   #take(id) {
-    const feed = this.#unfinished.get(id);
+    const pending = this.#unfinished.get(id);
     this.#unfinished.delete(id);
-    return feed;
+    return pending;
+  }
+
+  /** @param {PendingRequest} pending */
+  #reasonsOf(pending) {
+    return this.#reasons(this.#recovery.reasons(pending.restarts));
+  }
+
+  /** @param {PendingRequest} pending */
+  #endCancelled(pending) {
+    if (!this.#ready) return;
+    const { backend, artifact } = this.#ready;
+    this.#unfinished.delete(pending.id);
+    pending.endCancelled(this.id, this.#reasonsOf(pending), {
+      ...{ backend, artifact },
+      threads: this.#choice.threads,
+    });
   }
 
   /**
-   * A terminated worker raises no event, but the browser passes its lock on. The worker holds it before it
-   * sends its first message; without Web Locks (insecure pages) a killed worker goes unnoticed.
+   * The engine is gone: another one is started and goes on with what is unfinished, unless that has been tried
+   * often enough.
+   * @param {HeadraceError} error
    */
-  #watchLock() {
-    if (this.#lockWatch || this.#end || !navigator.locks) return;
-    this.#lockWatch = new AbortController();
-    navigator.locks
-      .request(this.#lock, { signal: this.#lockWatch.signal }, () =>
-        this.#finish(crashed("it was terminated")),
-      )
-      .catch(() => {});
+  #lose(error) {
+    if (this.#end) return;
+    this.#link.terminate();
+    const worked = this.#isReady;
+    this.#isReady = false;
+    if (!this.#ready || (worked && !isWorthRestart(error))) return this.#finish(error);
+
+    const pause = this.#recovery.lose(error) ?? this.#replaceEngine(error);
+    if (pause === null) return this.#finish(exhausted(error));
+    for (const pending of this.#unfinished.values()) {
+      if (pending.isCancelled) this.#endCancelled(pending);
+      else if (pending.restarts === MAX_RESTARTS) this.#take(pending.id)?.fail(exhausted(error));
+      else pending.restarts++;
+    }
+    this.#pause = setTimeout(() => this.#restart(), pause);
+  }
+
+  /**
+   * A GPU that was not asked for by name is given up for the CPU, where everything may be tried anew.
+   * @param {HeadraceError} error
+   * @returns {number | null} milliseconds until then; null when there is nothing to change to
+   */
+  #replaceEngine(error) {
+    if (this.#ready?.backend !== "webgpu" || !this.#choice.gpu || this.#choice.gpu.required) return null;
+    this.#choice = turnToCpu(this.#choice, whyCpuInstead(error));
+    this.#recovery.replaceEngine(error);
+    for (const pending of this.#unfinished.values()) pending.restarts = 0;
+    return 0;
+  }
+
+  #restart() {
+    try {
+      this.#link = this.#startEngine();
+    } catch (error) {
+      this.#lose(HeadraceError.from(error, "internal", "the engine could not be restarted"));
+    }
   }
 
   /**
@@ -227,8 +297,7 @@ export class LocalSession {
    * @param {HeadraceError} error
    */
   #finish(error) {
-    this._worker.terminate();
-    this.#closed.resolve(undefined);
+    this.#link.terminate();
     this.#fail(error);
   }
 
@@ -236,23 +305,12 @@ export class LocalSession {
   #fail(error) {
     if (this.#end) return;
     this.#end = error;
-    this.#lockWatch?.abort();
+    this.#isReady = false;
+    clearTimeout(this.#pause);
     this.#opening.reject(error);
-    const feeds = [...this.#unfinished.values()];
+    const unfinished = [...this.#unfinished.values()];
     this.#unfinished.clear();
-    for (const feed of feeds) feed.fail(HeadraceError.fromWire(error.toWire()));
-  }
-}
-
-/**
- * @param {URL} script
- * @param {string} name
- */
-function startWorker(script, name) {
-  try {
-    return new Worker(script, { type: "module", name });
-  } catch (error) {
-    throw HeadraceError.from(error, "environment_unsupported", "the engine's worker could not be started");
+    for (const pending of unfinished) pending.fail(error);
   }
 }
 
@@ -262,9 +320,10 @@ function cancelled(signal) {
   return new HeadraceError("cancelled", "adding the endpoint was cancelled", { cause: signal.reason });
 }
 
-/** @param {string} reason */
-function crashed(reason) {
-  return new HeadraceError("worker_crashed", `the engine's worker has crashed: ${reason}`, {
-    detail: { reason },
-  });
+/**
+ * @param {WireError} one
+ * @param {WireError} other
+ */
+function isSame(one, other) {
+  return one.code === other.code && one.message === other.message;
 }

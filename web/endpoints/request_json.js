@@ -5,7 +5,7 @@
 
 import { HeadraceError } from "../errors.js";
 
-/** @import { EngineRequest } from "../worker/protocol.js" */
+/** @import { EngineRequest, Replay } from "../worker/protocol.js" */
 
 /** Levels of a request, beyond any that makes sense: the engine's parser calls itself for each. */
 const MAX_DEPTH = 256;
@@ -28,6 +28,16 @@ export function writeRequest(request) {
       cause: error,
     });
   }
+}
+
+/**
+ * @param {string} request that was written before; read and written again, a schema's properties could change
+ *   their order
+ * @param {Replay} replay
+ * @returns {string} the request to go on with
+ */
+export function writeReplay(request, replay) {
+  return `${request.slice(0, -1)},"replay":${JSON.stringify(replay)}}`;
 }
 
 /**

@@ -3,7 +3,7 @@
 // Counterpart: split.js, which cut it. The published header is not among the shards; whoever reads has it
 // from the server.
 
-import { parseHeader } from "./gguf_header.js";
+import { fileHeader } from "./file_header.js";
 
 /** @import { GgufHeader, ReadableFile, Storage } from "./types.js" */
 
@@ -28,33 +28,20 @@ export async function openJoined(storage, names, head, { dataStart }) {
   };
   for (const name of names) {
     const file = await storage.openRead(name).catch(() => null);
-    const own = file && headerLength(file);
-    if (!file || own === null) {
+    const own = file && fileHeader(file, "a shard");
+    if (!file || !own) {
       file?.close();
       close();
       return null;
     }
-    shards.push({ file, dataStart: own, from: size });
-    size += file.size - own;
+    shards.push({ file, dataStart: own.dataStart, from: size });
+    size += file.size - own.dataStart;
   }
   return {
     size,
     read: (target, at) => readJoined(shards, head.subarray(0, dataStart), size, target, at),
     close,
   };
-}
-
-/**
- * @param {ReadableFile} file
- * @returns {number | null} bytes before its data
- */
-function headerLength(file) {
-  for (let length = 1024 * 1024; ; length *= 4) {
-    const bytes = new Uint8Array(Math.min(length, file.size));
-    const header = parseHeader(bytes.subarray(0, file.read(bytes, 0)), "a shard");
-    if (header) return header.dataStart;
-    if (length >= file.size) return null;
-  }
 }
 
 /**

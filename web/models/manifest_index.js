@@ -3,7 +3,7 @@
 // Counterpart: manifest.js, which knows a single one. Every change happens under one short lock, shared by
 // all tabs. Case D2: content that no manifest names gets a new one.
 
-import { parseHeader } from "./gguf_header.js";
+import { fileHeader } from "./file_header.js";
 import { withLock } from "./locks.js";
 import { makeManifest, readManifest, textOf } from "./manifest.js";
 import { contentHash, contentName, isManifestName, lockNames, manifestName } from "./names.js";
@@ -15,9 +15,6 @@ import { shardOf } from "./split.js";
  * What the folder held at one moment. `damaged` are manifests that cannot be read.
  * @typedef {{manifests: Manifest[], damaged: string[], sizes: Map<string, number>}} Snapshot
  */
-
-/** The first try, and how a header that is longer is asked for again. */
-const HEADER_BYTES = 1024 * 1024;
 
 export class ManifestIndex {
   #storage;
@@ -170,11 +167,7 @@ export async function readStoredHeader(storage, name) {
   try {
     const file = await storage.openRead(name);
     try {
-      for (let length = HEADER_BYTES; ; length *= 4) {
-        const bytes = new Uint8Array(Math.min(length, file.size));
-        const header = parseHeader(bytes.subarray(0, file.read(bytes, 0)), name);
-        if (header || bytes.length === file.size) return header;
-      }
+      return fileHeader(file, name);
     } finally {
       file.close();
     }

@@ -10,7 +10,7 @@ import { HeadraceError } from "../errors.js";
  * glue and wasm are paths from the manifest's folder; the build's name is part of them
  */
 
-/** @typedef {{glue: string, wasm: string}} ArtifactAddresses absolute */
+/** `glue` and `wasm` are absolute. @typedef {{build: string, glue: string, wasm: string}} ArtifactAddresses */
 
 /**
  * @param {string} artifactsUrl the folder of manifest.json, with a slash at its end
@@ -34,6 +34,7 @@ export async function findArtifact(artifactsUrl, artifact, abiVersion) {
     );
   }
   return {
+    build: manifest.build,
     glue: new URL(files.glue, artifactsUrl).href,
     wasm: new URL(files.wasm, artifactsUrl).href,
   };

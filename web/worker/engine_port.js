@@ -9,6 +9,7 @@ import { engineAborted, otherBuild, startInstance } from "./instance.js";
 import { MountedFile } from "./mounted_file.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
+/** @import { GpuBinding } from "./gpu_binding.js" */
 /** @import { Instance } from "./instance.js" */
 /** @import { ReadableFile } from "../models/types.js" */
 /** @import { ModelFiles, StorageCounters, WorkerEvent } from "./protocol.js" */
@@ -29,9 +30,24 @@ const EXPORTS = /** @type {const} */ ([
   "free",
 ]);
 
-/** One engine in one instance of the artifact. Every method throws a HeadraceError once it has aborted. */
+/** Exports that may wait for the GPU: they are called so that they can be suspended. */
+const WAITING_EXPORTS = /** @type {const} */ ([
+  "hr_engine_load",
+  "hr_engine_submit",
+  "hr_engine_tick",
+  "hr_engine_free",
+]);
+
+/**
+ * One engine in one instance of the artifact. Every method throws a HeadraceError once it has aborted.
+ *
+ * With a GPU, methods that give a promise may be suspended in the middle of the engine. Nothing else may be called
+ * until they are done: the engine is not made for it, and its stack is in use.
+ */
 export class EnginePort {
   #module;
+  /** @type {Map<string, (...args: number[]) => Promise<number>> | null} null without a GPU */
+  #waiting = null;
   #memory;
   #log;
   #engine;
@@ -46,16 +62,21 @@ export class EnginePort {
    * Starts the artifact and checks that it is the one this file was written for.
    * @param {ArtifactAddresses} addresses
    * @param {number} threads threads that compute, the caller's included
+   * @param {GpuBinding | null} [gpu] for an engine that is to compute on the GPU
    * @returns {Promise<EnginePort>}
    * @throws {HeadraceError} artifact_missing, version_mismatch, out_of_memory, engine_aborted
    */
-  static async start(addresses, threads) {
-    return new EnginePort(await startInstance(addresses, threads));
+  static async start(addresses, threads, gpu = null) {
+    return new EnginePort(await startInstance(addresses, threads, gpu), gpu !== null);
   }
 
-  /** @param {Instance} instance */
-  constructor({ module, memory, log }) {
+  /**
+   * @param {Instance} instance
+   * @param {boolean} waits
+   */
+  constructor({ module, exports, memory, log }, waits) {
     this.#module = module;
+    if (waits) this.#waiting = new Map(WAITING_EXPORTS.map((name) => [name, promising(exports[name])]));
     this.#memory = memory;
     this.#log = log;
     const version = module._hr_abi_version?.();
@@ -94,25 +115,29 @@ export class EnginePort {
   }
 
   /**
-   * Loads mounted files; blocks until that is done. The outcome is an event, see `takeEvents`.
+   * Loads mounted files; without a GPU, blocks until that is done. The outcome is an event, see `takeEvents`.
    * @param {ModelFiles<string[]>} paths of the adapters one each
    * @param {LoadOptions} options
    * @param {(fraction: number) => void} onProgress from 0 to 1, called during the load
+   * @param {string[]} [provenOps] operations that the GPU is known to compute as the CPU does
+   * @returns {Promise<boolean>} whether it is loaded; if not, the engine can only be freed
    * @throws {HeadraceError} storage_failed and others of the files, when it failed because they could not be
    *   read
    */
-  load({ adapters = [], ...paths }, options, onProgress) {
+  async load({ adapters = [], ...paths }, options, onProgress, provenOps = []) {
     const named = adapters.map(({ model: [path], ...adapter }) => ({ ...adapter, path }));
-    const command = JSON.stringify({ ...paths, adapters: named, options });
+    const known = provenOps.length > 0 && { provenOps };
+    const command = JSON.stringify({ ...paths, adapters: named, options, ...known });
     const progress = this.#module.addFunction((_user, fraction) => {
       onProgress(fraction);
       return 1;
     }, "iid");
     try {
-      const loaded = this.#withText(command, (pointer, length) =>
-        this.#call("hr_engine_load", this.#engine, pointer, length, progress, 0),
+      const loaded = await this.#withText(command, (pointer, length) =>
+        this.#callWaiting("hr_engine_load", this.#engine, pointer, length, progress, 0),
       );
       if (loaded === 0) this.#throwReadFailure();
+      return loaded !== 0;
     } finally {
       this.#module.removeFunction(progress);
     }
@@ -129,9 +154,9 @@ export class EnginePort {
   }
 
   /** @param {string} request an EngineRequest as JSON */
-  submit(request) {
-    this.#withText(request, (pointer, length) =>
-      this.#call("hr_engine_submit", this.#engine, pointer, length),
+  async submit(request) {
+    await this.#withText(request, (pointer, length) =>
+      this.#callWaiting("hr_engine_submit", this.#engine, pointer, length),
     );
   }
 
@@ -142,10 +167,10 @@ export class EnginePort {
 
   /**
    * @param {number} budgetMs
-   * @returns {number} unfinished requests, or -1 when the engine has failed for good
+   * @returns {Promise<number>} unfinished requests, or -1 when the engine has failed for good
    */
   tick(budgetMs) {
-    return this.#call("hr_engine_tick", this.#engine, budgetMs);
+    return this.#callWaiting("hr_engine_tick", this.#engine, budgetMs);
   }
 
   /** @returns {WorkerEvent[]} the engine's events since the last call */
@@ -157,9 +182,19 @@ export class EnginePort {
     return JSON.parse(new TextDecoder().decode(bytes));
   }
 
-  free() {
-    this.#call("hr_engine_free", this.#engine);
+  async free() {
+    await this.#callWaiting("hr_engine_free", this.#engine);
     this.#call("free", this.#lengthCell);
+  }
+
+  /**
+   * Ends an engine that failed to load, and what of it would keep its memory: the threads.
+   * @returns {Promise<void>}
+   */
+  async discard() {
+    // An engine that has aborted may not even be freed any more.
+    await this.free().catch(() => {});
+    this.#module.PThread?.terminateAllThreads();
   }
 
   /** The engine only learns that a read failed, and takes the file for a damaged one. */
@@ -172,15 +207,15 @@ export class EnginePort {
   /**
    * @template T
    * @param {string} text
-   * @param {(pointer: number, length: number) => T} use
-   * @returns {T}
+   * @param {(pointer: number, length: number) => Promise<T>} use
+   * @returns {Promise<T>}
    */
-  #withText(text, use) {
+  async #withText(text, use) {
     const bytes = new TextEncoder().encode(text);
     const pointer = this.#allocate(bytes.length);
     // The memory may have grown, which replaces its buffer: no view of it is ever kept.
     new Uint8Array(this.#memory.buffer, pointer, bytes.length).set(bytes);
-    const result = use(pointer, bytes.length);
+    const result = await use(pointer, bytes.length);
     this.#call("free", pointer);
     return result;
   }
@@ -205,6 +240,29 @@ export class EnginePort {
       throw engineAborted(error, this.#log);
     }
   }
+
+  /**
+   * @param {(typeof WAITING_EXPORTS)[number]} name
+   * @param {number[]} args
+   * @returns {Promise<number>}
+   */
+  async #callWaiting(name, ...args) {
+    const call = this.#waiting?.get(name);
+    if (!call) return this.#call(name, ...args);
+    try {
+      return await call(...args);
+    } catch (error) {
+      throw engineAborted(error, this.#log);
+    }
+  }
+}
+
+/**
+ * @param {WebAssembly.ExportValue} exported
+ * @returns {(...args: number[]) => Promise<number>} suspends where the engine waits for the GPU
+ */
+function promising(exported) {
+  return /** @type {any} */ (WebAssembly).promising(exported);
 }
 
 /**

@@ -5,7 +5,11 @@
 
 import { HeadraceError } from "../errors.js";
 import { findArtifact } from "./artifact.js";
-import { EXPECTED_ABI_VERSION, EnginePort } from "./engine_port.js";
+import { loadWhereItWorks } from "./backend_attempts.js";
+import { EngineLoader } from "./engine_loader.js";
+import { EXPECTED_ABI_VERSION } from "./engine_port.js";
+import { expectedLayers, layersKey } from "./gpu_layers.js";
+import { browserVersion, GpuVerdicts } from "./gpu_verdicts.js";
 import { ModelOpener } from "./model_source.js";
 import { TickLoop } from "./tick_loop.js";
 
@@ -31,9 +35,7 @@ scope.onmessage = (/** @type {MessageEvent<Command>} */ { data: command }) => {
       loop?.cancel(command.id);
       break;
     case "close":
-      loop?.close();
-      post([{ type: "closed" }]);
-      scope.close();
+      close();
       break;
   }
 };
@@ -43,49 +45,48 @@ scope.onmessageerror = () =>
 scope.onunhandledrejection = (/** @type {PromiseRejectionEvent} */ { reason }) =>
   fail(HeadraceError.from(reason, "worker_crashed", "the engine's worker failed"));
 
+async function close() {
+  await loop?.close();
+  post([{ type: "closed" }]);
+  scope.close();
+}
+
 /** @param {OpenCommand} command */
-async function open({ artifactsUrl, artifact, threads, files, store, options, lock }) {
+async function open({ artifactsUrl, artifact, threads, gpu, files, store, options, lock }) {
   await holdLock(lock);
   const report = progressReporter();
 
   report({ phase: "start", loaded: 0, total: 1 });
   const addresses = await findArtifact(artifactsUrl, artifact, EXPECTED_ABI_VERSION);
-  const port = await EnginePort.start(addresses, threads);
+  const loader = await EngineLoader.start(addresses, threads, gpu);
   report({ phase: "start", loaded: 1, total: 1 });
 
   const opener = new ModelOpener(store, (file, progress) => report({ file, ...progress }));
   const opened = await opener.open(files);
   post([{ type: "opened", source: opened.model.source, reasons: opener.reasons }]);
-  const paths = mountFiles(port, opened);
   try {
-    port.load(paths, { ...options, threads }, (fraction) =>
-      report({ phase: "load", loaded: fraction, total: 1 }),
-    );
+    const { ready, reasons } = await loadWhereItWorks({
+      gpu,
+      options,
+      model: layersKey(opened.model, options),
+      layers: () => gpu && expectedLayers(opened.model.files, options, gpu.adapter.limits),
+      verdicts: (adapter) => GpuVerdicts.open({ adapter, browser: browserVersion(), build: addresses.build }),
+      load: (attempt) =>
+        loader.load(opened, attempt, (fraction) => report({ phase: "load", loaded: fraction, total: 1 })),
+    });
+    const storage = { kind: opened.model.source.kind, ...loader.storageCounters };
+    loop = new TickLoop(loader.port, post, fail);
+    post([{ ...ready, storage, heapBytes: loader.port.heapBytes, reasons }]);
   } finally {
-    port.unmount();
+    // A model that is loaded lies in memory.
+    closeFiles(opened);
   }
-  loop = new TickLoop(port, post, fail);
-  const { bytesRead, readMs } = port.storageCounters();
-  const hostFacts = {
-    storage: { kind: opened.model.source.kind, bytesRead, readMs },
-    heapBytes: port.heapBytes,
-  };
-  post(port.takeEvents().map((event) => (event.type === "ready" ? { ...event, ...hostFacts } : event)));
 }
 
-/**
- * @param {EnginePort} port
- * @param {ModelFiles<OpenedModel>} files
- * @returns {ModelFiles<string[]>} where the engine finds them
- */
-function mountFiles(port, { model, draftModel, adapters = [] }) {
-  /** @param {OpenedModel} opened */
-  const mount = (opened) => port.mount(opened.files);
-  return {
-    model: mount(model),
-    ...(draftModel && { draftModel: mount(draftModel) }),
-    adapters: adapters.map((adapter) => ({ ...adapter, model: mount(adapter.model) })),
-  };
+/** @param {ModelFiles<OpenedModel>} files */
+function closeFiles({ model, draftModel, adapters = [] }) {
+  const models = [model, draftModel, ...adapters.map((adapter) => adapter.model)];
+  for (const { file } of models.flatMap((opened) => opened?.files ?? [])) file.close();
 }
 
 /**

@@ -6,38 +6,46 @@
 import { HeadraceError } from "../errors.js";
 
 /** @import { ArtifactAddresses } from "./artifact.js" */
+/** @import { GpuBinding } from "./gpu_binding.js" */
 /** @import { MountedFile } from "./mounted_file.js" */
 
 /** The engine's last words, kept for the error that ends it. */
 const LOG_LINES = 20;
 
 /**
- * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`.
+ * What is used of Emscripten's module object. Pointers and sizes come back signed and need `>>> 0`. Only the
+ * multi-thread artifact has PThread.
  * @typedef {Record<`_${string}`, (...args: number[]) => number> & {
  *   FS: {mkdirTree(path: string): void, unmount(path: string): void,
  *     mount(type: object, options: {files: {name: string, file: MountedFile}[]}, path: string): void},
  *   STORAGEFS: object,
  *   addFunction(callback: (...args: number[]) => number, signature: string): number,
- *   removeFunction(pointer: number): void}} EmscriptenModule
+ *   removeFunction(pointer: number): void,
+ *   PThread?: {terminateAllThreads(): void}}} EmscriptenModule
  */
 
 /**
  * `log` holds the last lines the engine has printed, and goes on doing so.
- * @typedef {{module: EmscriptenModule, memory: WebAssembly.Memory, log: readonly string[]}} Instance
+ * @typedef {{module: EmscriptenModule, exports: WebAssembly.Exports, memory: WebAssembly.Memory,
+ *   log: readonly string[]}} Instance
  */
+
+/** The one import that waits, see native/webgpu/browser_gpu.h. */
+const WAITING_IMPORT = "hr_gpu_wait";
 
 /**
  * @param {ArtifactAddresses} addresses
  * @param {number} threads size of the pool of threads, the caller included
+ * @param {GpuBinding | null} gpu for an engine that computes on the GPU; needs JSPI
  * @returns {Promise<Instance>}
  * @throws {HeadraceError} artifact_missing, version_mismatch, out_of_memory, engine_aborted
  */
-export async function startInstance({ glue, wasm }, threads) {
+export async function startInstance({ glue, wasm }, threads, gpu) {
   const createHeadrace = await importGlue(glue);
   /** @type {string[]} */
   const log = [];
   try {
-    return { ...(await instantiate(createHeadrace, wasm, threads, log)), log };
+    return { ...(await instantiate(createHeadrace, wasm, threads, gpu, log)), log };
   } catch (error) {
     throw startError(error, log);
   }
@@ -60,20 +68,24 @@ async function importGlue(glue) {
  * @param {(options: object) => Promise<EmscriptenModule>} createHeadrace
  * @param {string} wasm
  * @param {number} threads
+ * @param {GpuBinding | null} gpu
  * @param {string[]} log receives what the engine prints
- * @returns {Promise<{module: EmscriptenModule, memory: WebAssembly.Memory}>}
+ * @returns {Promise<Omit<Instance, "log">>}
  */
-function instantiate(createHeadrace, wasm, threads, log) {
+function instantiate(createHeadrace, wasm, threads, gpu, log) {
   /** @param {string} line */
   const keep = (line) => {
     log.push(line);
     if (log.length > LOG_LINES) log.shift();
   };
   return new Promise((resolve, reject) => {
+    /** @type {WebAssembly.Exports} */
+    let exports;
     /** @type {WebAssembly.Memory} */
     let memory;
     createHeadrace({
       headraceThreads: threads,
+      webgpu: gpu,
       print: keep,
       printErr: keep,
       // Emscripten never settles its promise when this hook fails, so a failure is told here.
@@ -83,15 +95,29 @@ function instantiate(createHeadrace, wasm, threads, log) {
       ) {
         compile(wasm)
           .then(async (compiled) => {
+            if (gpu) letWait(imports);
             const instance = await WebAssembly.instantiate(compiled, imports);
+            exports = instance.exports;
             memory = findMemory(imports, instance);
             receive(instance, compiled);
           })
           .catch(reject);
         return {};
       },
-    }).then((module) => resolve({ module, memory }), reject);
+    }).then((module) => resolve({ module, exports, memory }), reject);
   });
+}
+
+/**
+ * Lets a call into the engine be suspended where it waits for the GPU (JavaScript Promise Integration). Not by
+ * Emscripten's own -sJSPI, whose artifacts start nowhere else: this one also serves browsers without.
+ * @param {WebAssembly.Imports} imports
+ */
+function letWait(imports) {
+  const group = Object.values(imports).find((functions) => WAITING_IMPORT in functions);
+  if (!group) throw otherBuild({ missing: [WAITING_IMPORT] });
+  const { Suspending } = /** @type {any} */ (WebAssembly);
+  group[WAITING_IMPORT] = new Suspending(group[WAITING_IMPORT]);
 }
 
 /**

@@ -7,6 +7,7 @@
 /** @import { EmbedOptions, FinishReason, GenerationOptions } from "headrace/declarations" */
 /** @import { LoadOptions, Operation, TokenizeOptions } from "headrace/declarations" */
 /** @import { WireError } from "../errors.js" */
+/** @import { AdapterFacts, PowerPreference } from "../gpu_adapter.js" */
 /** @import { ModelInput } from "../models/store_protocol.js" */
 /** @import { StoreProgress } from "../models/types.js" */
 
@@ -26,10 +27,23 @@
  */
 
 /**
+ * How the GPU is used: layers on it, the output layer counted as one, and which operations are compared with
+ * the CPU's (the load option gpuSelfTest).
+ * @typedef {{layers: "auto" | number, selfTest: "auto" | "force" | "skip"}} GpuOptions
+ */
+
+/**
+ * The adapter as the page has seen it; without `required` a GPU that fails leads to the CPU.
+ * @typedef {GpuOptions & {adapter: AdapterFacts, powerPreference: PowerPreference | null,
+ *   required: boolean}} GpuCommand
+ */
+
+/**
  * The first command, and sent once. `artifactsUrl` is the folder of manifest.json. The worker holds the
- * Web Lock `lock` for as long as it lives, from before its first message on.
+ * Web Lock `lock` for as long as it lives, from before its first message on. `gpu` is null on the CPU.
  * @typedef {{type: "open", artifactsUrl: string, artifact: "st" | "mt", threads: number,
- *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, lock: string}} OpenCommand
+ *   files: ModelFiles<ModelInput>, store: StoreOptions, options: LoadOptions, gpu: GpuCommand | null,
+ *   lock: string}} OpenCommand
  */
 
 /** @typedef {{type: "text", text: string}} TextPart */
@@ -65,6 +79,14 @@
 /**
  * A request for the engine. `id` is a positive integer, never reused on the same endpoint.
  * @typedef {{id: number} & OperationRequest} EngineRequest
+ */
+
+/**
+ * What was told of an answer, for an engine that goes on with it: a field of a query or a chat that is
+ * submitted again, never an option of an application. `seed` is the one in force; `elapsedMs` since the request
+ * was first submitted counts towards its deadline.
+ * @typedef {{tokenIds: number[], text: string, reasoning: string, toolCalls: ToolCall[],
+ *   logprobs?: TokenLogprob[], seed?: number, elapsedMs: number}} Replay
  */
 
 /**
@@ -112,16 +134,30 @@
  */
 
 /**
- * `operations` are those of query, chat and embed that the model is made for.
- * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
- *   memory: MemoryUse, backend: string, artifact: string, loadMs: number}} EngineReady
+ * How the GPU was compared with the CPU: operations `tested` now and `known` from before, the time that it
+ * took, the worst of those tested (null without any), and the signatures of all that agree.
+ * @typedef {{tested: number, known: number, ms: number, worst: {op: string, error: number} | null,
+ *   proven: string[]}} GpuSelfTest
  */
 
 /**
- * The worker adds `storage`, where the bytes lay and what was read of them, and `heapBytes`: the size of the
- * engine's memory, which never shrinks, so that it is the peak of loading.
+ * What the engine says of the GPU: its name, the layers on it and all there are, the output layer counted.
+ * @typedef {{description: string, layers: number, layersTotal: number, selfTest: GpuSelfTest}} GpuUse
+ */
+
+/**
+ * `operations` are those of query, chat and embed that the model is made for; `gpu` is there with the backend
+ * webgpu.
+ * @typedef {{type: "ready", model: ModelFacts, operations: Operation[], options: Required<LoadOptions>,
+ *   memory: MemoryUse, backend: "cpu" | "webgpu", gpu?: GpuUse, artifact: string, loadMs: number}} EngineReady
+ */
+
+/**
+ * The worker adds `storage`, where the bytes lay and what was read of them, `heapBytes`: the size of the
+ * engine's memory, which never shrinks, so that it is the peak of loading, and `reasons`: sentences about what
+ * came of the GPU.
  * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
- *   heapBytes: number}} ReadyEvent
+ *   heapBytes: number, reasons: string[]}} ReadyEvent
  */
 
 /**
@@ -166,11 +202,12 @@
 /**
  * Times in milliseconds; 0 for what there was too little of to measure. `cache` tells where the part of the
  * prompt came from that needed no computing: the slot of the same contextKey (live), or a snapshot in
- * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context.
+ * memory (prefix) or in a folder (disk). `shifted` is how many tokens slid out of the context, `replayed` how
+ * many of the answer were generated before the engine was restarted: times and rates are of what came after.
  * @typedef {{queueMs: number, prefillMs: number, ttftMs: number, totalMs: number,
  *   prefillTokensPerSecond: number, decodeTokensPerSecond: number, itlMs: {p50: number, p95: number},
  *   cache: {source: "none" | "live" | "prefix" | "disk", tokens: number},
- *   speculation: {drafted: number, accepted: number}, shifted: number,
+ *   speculation: {drafted: number, accepted: number}, shifted: number, replayed: number,
  *   backend: string, artifact: string, threads: number}} Stats
  */
 

@@ -9,12 +9,19 @@
 /** How long a tick may run before cancel and submit are read: one frame, so that a stop feels immediate. */
 const TICK_BUDGET_MS = 16;
 
-/** Runs while there is work and sleeps without a timer while there is none. */
+/**
+ * Runs while there is work and sleeps without a timer while there is none.
+ *
+ * A tick may be suspended while it waits for a GPU. What is asked meanwhile comes after it: everything that touches
+ * the engine goes one after another, through #turn.
+ */
 export class TickLoop {
   #port;
   #post;
   #fail;
   #scheduled = false;
+  #ended = false;
+  /** Settled when the last call of the engine is done. @type {Promise<void>} */ #turn = Promise.resolve();
   // A message to itself comes after the messages that already wait, and without the delay of a timer.
   #channel = new MessageChannel();
 
@@ -40,15 +47,18 @@ export class TickLoop {
     this.#command(() => this.#port.cancel(id));
   }
 
-  /** Ends the engine; nothing may be called afterwards. */
+  /**
+   * Ends the engine; nothing may be called afterwards.
+   * @returns {Promise<void>}
+   */
   close() {
     this.#channel.port1.onmessage = null;
-    this.#guard(() => this.#port.free());
+    return this.#next(() => this.#port.free());
   }
 
-  /** @param {() => void} call */
+  /** @param {() => void | Promise<void>} call */
   #command(call) {
-    this.#guard(call);
+    this.#next(call);
     this.#schedule();
   }
 
@@ -59,22 +69,30 @@ export class TickLoop {
   }
 
   #tick() {
-    this.#scheduled = false;
-    this.#guard(() => {
-      const unfinished = this.#port.tick(TICK_BUDGET_MS);
+    this.#next(async () => {
+      this.#scheduled = false;
+      const unfinished = await this.#port.tick(TICK_BUDGET_MS);
       const events = this.#port.takeEvents();
       if (events.length > 0) this.#post(events);
       if (unfinished > 0) this.#schedule();
     });
   }
 
-  /** @param {() => void} call */
-  #guard(call) {
-    try {
-      call();
-    } catch (error) {
-      this.#channel.port1.onmessage = null;
-      this.#fail(error);
-    }
+  /**
+   * @param {() => void | Promise<void>} call
+   * @returns {Promise<void>} when it is done
+   */
+  #next(call) {
+    this.#turn = this.#turn.then(async () => {
+      if (this.#ended) return;
+      try {
+        await call();
+      } catch (error) {
+        this.#ended = true;
+        this.#channel.port1.onmessage = null;
+        this.#fail(error);
+      }
+    });
+    return this.#turn;
   }
 }
