@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from build_tools.gpu_adapter import GpuChromium
 from tests.browser.conftest import OpenTab, tab_opener
+from tests.browser.downloads import MIB
 from tests.browser.gpu import gpu_browser
 from tests.browser.gpu_wrapper import (
     SMALL_LIMITS,
@@ -205,6 +206,27 @@ def test_a_crash_of_the_gpu_process_is_a_loss_and_its_successor_serves(
         crash_gpu_process(tab)
         assert call(tab, place, "lastLoss")["value"] == "unknown"
     assert call(tab, place, "compute", [1])["value"]["results"] == [2.5, 2.5]
+
+
+def test_the_gpu_s_memory_can_end(
+    browser: Browser,
+    f16_chromium: GpuChromium,
+    model_files: Mapping[str, Path],
+    repo_root: Path,
+    artifacts_dir: Path,
+) -> None:
+    """Case E6: the browser's own out-of-memory error, from the driver up."""
+    with (
+        gpu_browser(browser, f16_chromium.with_memory(256 * MIB)) as started,
+        tab_opener(started, model_files, repo_root, artifacts_dir) as open_tab,
+    ):
+        tab = open_tab()
+        for _ in range(3):
+            filled = call(tab, "page", "fillMemory", {"blockBytes": 16 * MIB, "most": 64})["value"]
+            assert (filled["kind"], filled["errors"], filled["lost"]) == ("GPUOutOfMemoryError", [], None)
+            assert 8 <= filled["blocks"] <= 16
+            # What was freed serves again.
+            assert call(tab, "page", "compute", [1])["value"]["results"] == [2.5, 2.5]
 
 
 def test_a_person_s_browser_refuses_its_gpu_after_two_crashes(
