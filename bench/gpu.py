@@ -1,7 +1,7 @@
 """What a GPU computes beside the CPU, in a page: whether it says the same, and what a token costs in calls.
 
 Run by `python3 -m build_tools bench gpu`. On a machine without a GPU the adapter is Mesa's, in software:
-right as a GPU is, but no measure of speed. Counterpart: `gpu_agreement.py`, the figures themselves. Not a test.
+right as a GPU is, but no measure of speed. Counterpart: `gpu_agreement.py`, the figures. Not a test.
 """
 
 import argparse

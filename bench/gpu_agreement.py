@@ -49,7 +49,7 @@ class Questions:
         return {
             "model": model,
             "backend": backend,
-            "options": OPTIONS | dict(self.options),
+            "options": {**OPTIONS, **self.options},
             "chats": self.chats,
             "queries": self.queries,
             "prefixes": beginnings(TEXT, self.prefixes),
