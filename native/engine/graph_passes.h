@@ -12,9 +12,14 @@ namespace headrace {
 
 class GraphPasses {
   public:
-    // longest: tokens per pass at most. on_node: shown every node, on this thread.
-    // Throws Error (out_of_memory, model_invalid).
-    GraphPasses(const Model & model, int32_t longest, ggml_backend_sched_eval_callback on_node, void * user);
+    // At most: tokens per pass, and logits of them, for which memory is reserved.
+    struct Limits {
+        int32_t tokens;
+        int32_t outputs;
+    };
+
+    // on_node: shown every node, on this thread. Throws Error (out_of_memory, model_invalid).
+    GraphPasses(const Model & model, Limits limits, ggml_backend_sched_eval_callback on_node, void * user);
 
     enum class Kind {
         encode, // without a context that later tokens see

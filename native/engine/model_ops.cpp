@@ -43,7 +43,7 @@ double now_ms() {
 std::vector<GraphOp> model_ops(const Model & model, const GraphRecorder::Concerns & concerns) {
     using Kind = GraphPasses::Kind;
     GraphRecorder recorder(concerns);
-    GraphPasses   passes(model, LENGTHS[0], GraphRecorder::on_node, &recorder);
+    GraphPasses   passes(model, {LENGTHS[0], FEW}, GraphRecorder::on_node, &recorder);
     const auto    run = [&](Kind kind) {
         for (const int32_t length : LENGTHS) {
             recorder.begin();
