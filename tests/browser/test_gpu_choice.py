@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Route
 
 from tests.browser.conftest import OpenTab
+from tests.browser.gpu_wrapper import SMALL_LIMITS, EngineGpu, GpuTraits
 from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -42,8 +43,6 @@ GPUDevice.prototype.popErrorScope = async function () {
 };
 """
 
-NO_DEVICE = 'GPUAdapter.prototype.requestDevice = () => Promise.reject(new Error("no device today"));'
-
 COUNT_THREADS = """
 globalThis.threads = { started: 0, ended: 0 };
 globalThis.Worker = class extends Worker {
@@ -58,17 +57,7 @@ globalThis.Worker = class extends Worker {
 };
 """
 
-# An adapter with smaller limits (case E4).
-SMALLER = """
-const { requestAdapter } = GPU.prototype;
-GPU.prototype.requestAdapter = async function (options) {
-  const adapter = await requestAdapter.call(this, options);
-  const limits = {};
-  for (const name in adapter.limits) limits[name] = adapter.limits[name];
-  Object.defineProperty(adapter, "limits", { value: { ...limits, ...LIMITS } });
-  return adapter;
-};
-"""
+NO_DEVICE = GpuTraits(device="rejects")
 
 
 def load(tab: Tab, **options: Any) -> Mapping[str, Any]:
@@ -110,11 +99,11 @@ def test_the_gpu_computes_where_it_is_wanted(open_gpu_tab: OpenTab, artifact: st
 
 def test_an_adapter_without_f16_is_not_touched(open_swiftshader_tab: OpenTab) -> None:
     """Case E3."""
-    tab = open_swiftshader_tab()
-    in_worker(tab, 'GPU.prototype.requestAdapter = () => { throw new Error("touched"); };')
+    tab = open_swiftshader_tab(gpu=GpuTraits())
     found = load(tab, allowSoftwareAdapter=True)["value"]
     assert found["backend"] == "cpu"
     assert "shader-f16" in found["reasons"][0]
+    assert EngineGpu(tab).seen()["devices"] == 0
     assert tab.run(CHAT) == ANSWER
 
 
@@ -125,42 +114,56 @@ def test_what_is_missing_for_the_gpu_by_name_is_an_error(open_swiftshader_tab: O
     assert error["detail"]["missing"] == ["shader-f16"]
 
 
-def test_limits_that_are_too_small_lead_to_the_cpu(open_gpu_tab: OpenTab) -> None:
+def test_the_smallest_limits_are_enough(open_gpu_tab: OpenTab) -> None:
     """Case E4."""
-    limits = "{ maxComputeInvocationsPerWorkgroup: 128 }"
-    tab = open_gpu_tab(init_script=SMALLER.replace("LIMITS", limits))
+    tab = open_gpu_tab(gpu=GpuTraits(limits=SMALL_LIMITS))
+    found = load(tab, backend="webgpu")["value"]
+    assert found["backend"] == "webgpu"
+    assert tab.run(CHAT) == ANSWER
+
+
+def test_a_limit_that_is_too_small_leads_to_the_cpu(open_gpu_tab: OpenTab) -> None:
+    """Case E4."""
+    tab = open_gpu_tab(gpu=GpuTraits(limits={"maxComputeWorkgroupSizeX": 256}))
     found = load(tab, allowSoftwareAdapter=True)["value"]
     assert found["backend"] == "cpu"
-    assert "maxComputeInvocationsPerWorkgroup of 128, and 256 is needed" in found["reasons"][0]
+    assert "maxComputeWorkgroupSizeX of 256, and 1024 is needed" in found["reasons"][0]
+
+
+def test_a_browser_without_promise_integration_has_no_gpu_path(open_gpu_tab: OpenTab) -> None:
+    """Case E2."""
+    tab = open_gpu_tab(init_script="delete WebAssembly.Suspending; delete WebAssembly.promising;")
+    found = load(tab, allowSoftwareAdapter=True)["value"]
+    assert found["backend"] == "cpu"
+    assert "JSPI" in found["reasons"][0]
+    error = tab.run(LOAD.replace('"model"', '"other"'), {"backend": "webgpu"})["error"]
+    assert error["detail"]["missing"] == ["JSPI (WebAssembly.Suspending)"]
 
 
 @pytest.mark.parametrize("artifact", ["st", "mt"])
 def test_a_gpu_that_fails_leads_to_the_cpu(open_gpu_tab: OpenTab, artifact: str) -> None:
     """Case E5: the worker's adapter gives no device."""
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE)
+    tab = open_gpu_tab(gpu=GpuTraits(), gpu_workers=[NO_DEVICE])
     found = load(tab, allowSoftwareAdapter=True, artifact=artifact)["value"]
     assert (found["backend"], found["gpu"]) == ("cpu", None)
     assert found["reasons"][-1].startswith("CPU after all")
-    assert "no device today" in found["reasons"][-1]
     assert tab.run(CHAT) == ANSWER
 
 
 def test_a_gpu_asked_for_by_name_that_fails_is_an_error(open_gpu_tab: OpenTab) -> None:
     """Case E5."""
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE)
+    tab = open_gpu_tab(gpu=GpuTraits(), gpu_workers=[NO_DEVICE])
     error = load(tab, backend="webgpu")["error"]
     assert error["code"] == "gpu_failed"
-    assert "no device today" in error["message"]
 
 
 def test_fewer_layers_when_the_gpu_has_little_room(open_gpu_tab: OpenTab) -> None:
     """Case E6."""
-    tab = open_gpu_tab()
-    in_worker(tab, LITTLE_ROOM.replace("ROOM", str(4 * 2**20)))
+    tab = open_gpu_tab(gpu=GpuTraits())
+    in_worker(tab, LITTLE_ROOM.replace("ROOM", str(3 * 2**20)))
     found = load(tab, allowSoftwareAdapter=True, artifact="st")["value"]
     assert found["backend"] == "webgpu", found["reasons"]
+    assert EngineGpu(tab).seen()["devices"] == 2, "one for each attempt"
     assert "layers on the GPU: more did not fit" in found["reasons"][-1]
     assert tab.run(CHAT) == ANSWER
 
@@ -176,8 +179,8 @@ def test_no_room_for_the_layers_that_were_asked_for_leads_to_the_cpu(open_gpu_ta
 
 
 def test_a_failed_attempt_leaves_no_threads_behind(open_gpu_tab: OpenTab) -> None:
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE + COUNT_THREADS)
+    tab = open_gpu_tab(gpu=GpuTraits(), gpu_workers=[NO_DEVICE])
+    in_worker(tab, COUNT_THREADS)
     found = load(tab, allowSoftwareAdapter=True, artifact="mt", threads=2)["value"]
     assert (found["backend"], found["threads"]) == ("cpu", 2)
     assert tab.page.workers[0].evaluate("() => threads") == {"started": 2, "ended": 1}
