@@ -1,7 +1,7 @@
 """What a GPU computes beside the CPU, in a page: whether it says the same, and what a token costs in calls.
 
-Run by `python3 -m build_tools bench gpu`. On a machine without a GPU the adapter is Mesa's, in software: right as
-a GPU is, but no measure of speed. Counterpart: `gpu_agreement.py`, the figures themselves. Not a test.
+Run by `python3 -m build_tools bench gpu`. On a machine without a GPU the adapter is Mesa's, in software:
+right as a GPU is, but no measure of speed. Counterpart: `gpu_agreement.py`, the figures. Not a test.
 """
 
 import argparse
@@ -26,9 +26,18 @@ SETUP = """async () => {
 
 CHATS = ("What is 2+2?", "Count from 1 to 10.")
 QUERIES = ("1, 2, 3, 4, 5, 6,", "Once upon a time")
-SENTENCES = ("The cat sits on the warm windowsill.", "Quantum computers use qubits instead of classical bits.")
+SENTENCES = (
+    "The cat sits on the warm windowsill.",
+    "Quantum computers use qubits instead of classical bits.",
+)
 
-COUNTS = {"dispatches": "dispatches", "submits": "submits", "waits": "waits", "maps": "of them maps", "writes": "writes"}
+COUNTS = {
+    "dispatches": "dispatches",
+    "submits": "submits",
+    "waits": "waits",
+    "maps": "of them maps",
+    "writes": "writes",
+}
 
 
 def measure(
@@ -40,7 +49,7 @@ def measure(
     artifacts_dir: Path,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """`{model, agreement, cpu, gpu}`: see `compare`, and gpu_agreement.js for the runs of the two backends."""
+    """`{model, agreement, cpu, gpu}`: see `compare`, and gpu_agreement.js for the two runs."""
     app = create_app(web_dir=web_dir, artifacts_dir=artifacts_dir, models={model.name: model})
     runs: dict[str, Any] = {}
     with (
@@ -67,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prefixes", type=int, default=256, help="compared distributions (default: 256)")
     parser.add_argument("--embed", action="store_true", help="the model gives vectors: compare those")
     parser.add_argument("--no-chat", action="store_true", help="the model has no chat template")
-    parser.add_argument("--own-gpu", action="store_true", help="this machine's GPU in place of Mesa's software")
+    parser.add_argument(
+        "--own-gpu", action="store_true", help="this machine's GPU in place of Mesa's software"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parsed = parser.parse_args(arguments)
 
@@ -77,9 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         questions = (
             Questions(sentences=SENTENCES)
             if parsed.embed
-            else Questions(
-                chats=() if parsed.no_chat else CHATS, queries=QUERIES, prefixes=parsed.prefixes
-            )
+            else Questions(chats=() if parsed.no_chat else CHATS, queries=QUERIES, prefixes=parsed.prefixes)
         )
         return measure(
             parsed.model,
@@ -108,9 +117,13 @@ def table(figures: Mapping[str, Any]) -> str:
         lines.append("cosines " + " ".join(f"{cosine:.6f}" for cosine in agreement["cosines"]))
     if gpu["perToken"]:
         counts = ", ".join(f"{gpu['perToken'][name]:.1f} {label}" for name, label in COUNTS.items())
-        lines.append(f"per token: {counts}; {gpu['perToken']['ms']:.0f} ms (CPU {cpu['perToken']['ms']:.0f} ms)")
+        lines.append(
+            f"per token: {counts}; {gpu['perToken']['ms']:.0f} ms (CPU {cpu['perToken']['ms']:.0f} ms)"
+        )
     for name, run in (("CPU", cpu), ("GPU", gpu)):
-        lines.append(f"{name}: ready after {run['loadMs'] / 1000:.1f} s, heap {run['heapBytes'] / 2**20:.0f} MiB")
+        lines.append(
+            f"{name}: ready after {run['loadMs'] / 1000:.1f} s, heap {run['heapBytes'] / 2**20:.0f} MiB"
+        )
     return "\n".join(lines)
 
 
@@ -122,6 +135,7 @@ def _browser(workspace: Workspace, *, own: bool) -> GpuChromium:
     if found is None:
         raise HeadraceError(
             "environment_unsupported",
-            "the software adapter is not set up (python3 -m build_tools setup); a GPU of this machine: --own-gpu",
+            "the software adapter is not set up (python3 -m build_tools setup); for a GPU of this machine "
+            "there is --own-gpu",
         )
     return found

@@ -1,4 +1,4 @@
-"""Whether the GPU says what the CPU says: texts, distributions of the next token, vectors, and what a token costs.
+"""Whether the GPU says what the CPU says: texts, the next token's distribution, vectors; what a token costs.
 
 Counterparts: `gpu_agreement.js`, which runs a backend in a page; `gpu.py`, the command line;
 `tests/browser/test_gpu_agreement.py`, which judges.
@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+# Snapshots would be read back from the GPU and counted with the tokens.
+OPTIONS: Mapping[str, Any] = {"artifact": "st", "context": {"size": 1024}, "prefixCacheBytes": 0}
 
 RUN = Path(__file__).with_suffix(".js").read_text()
 """A JavaScript function, to be evaluated with a dictionary of `Questions` and the model's address."""
@@ -46,7 +49,7 @@ class Questions:
         return {
             "model": model,
             "backend": backend,
-            "options": {"artifact": "st", "context": {"size": 1024}, **self.options},
+            "options": {**OPTIONS, **self.options},
             "chats": self.chats,
             "queries": self.queries,
             "prefixes": beginnings(TEXT, self.prefixes),
@@ -65,9 +68,9 @@ def beginnings(text: str, count: int) -> list[str]:
 def compare(cpu: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
     """How two runs of gpu_agreement.js agree.
 
-    `{sameTexts: [bool], positions, top1, klMean, klMax, cosines}`: `top1` is the share of positions whose likeliest
-    token is the same; `kl` the divergence of the GPU's distribution from the CPU's in nats, over the CPU's twenty
-    likeliest tokens and the rest as one.
+    `{sameTexts: [bool], positions, top1, klMean, klMax, cosines}`: `top1` is the share of positions whose
+    likeliest token is the same; `kl` the GPU's divergence from the CPU in nats, over the CPU's
+    twenty likeliest tokens and the rest as one.
     """
     divergences = [divergence(a, b) for a, b in zip(cpu["next"], gpu["next"], strict=True)]
     same = [a[0][0] == b[0][0] for a, b in zip(cpu["next"], gpu["next"], strict=True)]
@@ -86,12 +89,12 @@ def divergence(reference: Sequence[Sequence[float]], other: Sequence[Sequence[fl
 
     A token that the other list lacks counts as likely as that list's last: its true value is at most that.
     """
-    theirs = {token: logprob for token, logprob in other}
+    theirs = {int(token): logprob for token, logprob in other}
     floor = min(theirs.values())
-    total = p_rest = q_rest = 0.0
+    total = 0.0
     p_rest = q_rest = 1.0
     for token, logprob in reference:
-        q = theirs.get(token, floor)
+        q = theirs.get(int(token), floor)
         p = math.exp(logprob)
         total += p * (logprob - q)
         p_rest -= p

@@ -1,8 +1,8 @@
 """Whole models on the GPU and on the CPU: the same texts, the same likeliest tokens, the same vectors.
 
-Counterparts: `bench/gpu_agreement.py`, which asks and compares; `bench/gpu.py`, for any other model. The limits
-are those of the project: equal greedy texts of 32 tokens, or, where rounding to 16 bits parts them, the same
-likeliest token in 97 % of all places.
+Counterparts: `bench/gpu_agreement.py`, which asks and compares; `bench/gpu.py`, for any other model. The
+limits are those of the project: equal greedy texts of 32 tokens, or, where rounding to 16 bits parts them,
+the same likeliest token in 97 % of all places.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""A local endpoint on WebGPU: chosen when it can be, refused with what is missing, found out when it is wrong.
+"""A local endpoint on WebGPU: chosen when it can be, refused by name, found out when it is wrong.
 
-Counterparts: `web/backend_choice.js`, `web/worker/backend_attempts.js`, `native/engine/gpu_self_test.cpp`. How
-well the GPU agrees with the CPU on whole models: test_gpu_agreement.py. Lost devices: test_gpu_recovery.py.
+Counterparts: `web/backend_choice.js`, `web/worker/backend_attempts.js`, `native/engine/gpu_self_test.cpp`.
+Whole models on GPU and CPU: test_gpu_agreement.py. Lost devices: test_gpu_recovery.py.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Weights on their way to the GPU: in pieces, through a memory that stays small.
 
-Counterparts: `native/patches/0007`, `native/webgpu/webgpu_cpp.cpp`; test_store_promises.py, the same for the CPU.
+Counterparts: `native/patches/0007`, `native/webgpu/webgpu_cpp.cpp`; test_store_promises.py for the CPU.
 """
 
 from collections.abc import Mapping
