@@ -115,7 +115,7 @@ def table(figures: Mapping[str, Any]) -> str:
         )
     if agreement["cosines"]:
         lines.append("cosines " + " ".join(f"{cosine:.6f}" for cosine in agreement["cosines"]))
-    if gpu["perToken"]:
+    if gpu["perToken"] and cpu["perToken"]:
         counts = ", ".join(f"{gpu['perToken'][name]:.1f} {label}" for name, label in COUNTS.items())
         lines.append(
             f"per token: {counts}; {gpu['perToken']['ms']:.0f} ms (CPU {cpu['perToken']['ms']:.0f} ms)"

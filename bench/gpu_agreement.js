@@ -32,7 +32,7 @@ async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
   if (queries.length > 0) {
     const counters = async () => (await client.metrics(ref)).gpu ?? {};
     // Two lengths of the same answer: their difference is decoding alone.
-    const [prompt] = queries;
+    const prompt = queries.at(-1);
     const before = await counters();
     const long = await client.query(ref, prompt, { ...greedy, maxTokens: 24, contextKey: "count" }).response;
     const between = await counters();
@@ -40,8 +40,8 @@ async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
     const after = await counters();
     const tokens = long.usage.outputTokens - short.usage.outputTokens;
     const of = (name) => (2 * between[name] - before[name] - after[name]) / tokens;
-    perToken = Object.fromEntries(Object.keys(before).map((name) => [name, of(name)]));
-    perToken.ms = long.stats.itlMs.p50;
+    if (tokens > 0) perToken = Object.fromEntries(Object.keys(before).map((name) => [name, of(name)]));
+    if (perToken) perToken.ms = long.stats.itlMs.p50;
   }
   await client.remove(ref);
   return { texts, next, vectors, loadMs, perToken, gpu, backend: used, heapBytes, memory, reasons };

@@ -54,7 +54,7 @@ def shared_model(repo_root: Path, name: str) -> Path:
 
 def test_the_tiny_mixture_of_experts(agree: Agree, tiny_model: Path) -> None:
     """Q4_K, Q5_K, Q6_K and Q8_0, routed."""
-    outcome = agree(tiny_model, Questions(chats=KNOWN, queries=["1, 2, 3,"]))
+    outcome = agree(tiny_model, Questions(chats=KNOWN, queries=["Once upon a time"]))
     assert all(outcome["sameTexts"])
     per_token = outcome["gpu"]["perToken"]
     # What ggml does by itself: 14 waits and a write for each dispatch.
