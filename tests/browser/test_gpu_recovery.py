@@ -23,9 +23,11 @@ LOAD = """async (options) => {
   return client.capabilities(model);
 }"""
 
-# A greeting, which stops before each further piece until it is let go.
-BEGIN = """() => {
-  const run = client.chat(model, [{ role: "user", content: "Hello!" }], { temperature: 0, maxTokens: 32 });
+# A greeting, which the model knows by heart; or one that is said over and over, as it may not end.
+BEGIN = """(maxTokens) => {
+  const grammar = maxTokens > 32 ? 'root ::= ("Hello! " | "Hi ")+' : "";
+  const options = { temperature: 0, maxTokens, logitBias: { 2: maxTokens > 32 ? -100 : 0 }, grammar };
+  const run = client.chat(model, [{ role: "user", content: "Hello!" }], options);
   globalThis.stream = { run, text: "", tokens: 0, batches: run.tokens[Symbol.asyncIterator]() };
 }"""
 
@@ -64,7 +66,7 @@ def test_a_device_that_is_lost_in_mid_stream(open_gpu_tab: OpenTab, artifact: st
     """Case E5: removed during decode, then there again. With "destroyed" as by `device.destroy()`."""
     tab = open_gpu_tab(gpu=GpuTraits())
     assert load(tab, backend="webgpu", artifact=artifact)["backend"] == "webgpu"
-    tab.run(BEGIN)
+    tab.run(BEGIN, 32)
     tab.run(READ, 5)
     EngineGpu(tab).lose(reason)
     outcome = finish(tab)
@@ -77,7 +79,7 @@ def test_a_gpu_process_that_crashes(open_gpu_tab: OpenTab) -> None:
     """As when a driver is reset: every device of the browser is gone."""
     tab = open_gpu_tab(gpu=GpuTraits())
     load(tab, backend="webgpu")
-    tab.run(BEGIN)
+    tab.run(BEGIN, 32)
     tab.run(READ, 5)
     crash_gpu_process(tab)
     outcome = finish(tab)
@@ -88,14 +90,16 @@ def test_a_device_that_is_lost_while_a_prompt_is_computed(open_gpu_tab: OpenTab)
     tab = open_gpu_tab(gpu=GpuTraits())
     load(tab, backend="webgpu")
     EngineGpu(tab).lose_at("submit")
-    tab.run(BEGIN)
+    tab.run(BEGIN, 32)
     outcome = finish(tab)
     assert outcome["result"]["stats"]["replayed"] == 0
     assert "restarted once" in outcome["result"]["reasons"][-1]
 
 
 def lose_thrice(tab: Tab) -> None:
-    for tokens in (4, 8, 12):
+    """Each time once the engine that took over has told something: far more than may be on its way."""
+    tab.run(BEGIN, 150)
+    for tokens in (10, 50, 90):
         tab.run(READ, tokens)
         EngineGpu(tab).lose()
 
@@ -104,19 +108,21 @@ def test_lost_three_times_auto_turns_to_the_cpu(open_gpu_tab: OpenTab) -> None:
     tab = open_gpu_tab(gpu=GpuTraits())
     before = load(tab, backend="auto", allowSoftwareAdapter=True)
     assert before["backend"] == "webgpu", before["reasons"]
-    tab.run(BEGIN)
     lose_thrice(tab)
-    outcome = finish(tab)
-    assert outcome["capabilities"]["backend"] == outcome["result"]["stats"]["backend"] == "cpu"
+    outcome = tab.run(READ, FOREVER)
+    result = outcome["result"]
+    assert outcome["text"] == result["text"]
+    assert outcome["tokens"] == len(result["tokenIds"]) == 150
+    assert set(result["text"].split()) <= {"Hello!", "Hi"}
+    assert outcome["capabilities"]["backend"] == result["stats"]["backend"] == "cpu"
     assert outcome["capabilities"]["gpu"] is None
-    for reasons in (outcome["capabilities"]["reasons"], outcome["result"]["reasons"]):
+    for reasons in (outcome["capabilities"]["reasons"], result["reasons"]):
         assert reasons[0].startswith("CPU: WebGPU failed 3 times in a row")
 
 
 def test_lost_three_times_webgpu_by_name_is_an_error(open_gpu_tab: OpenTab) -> None:
     tab = open_gpu_tab(gpu=GpuTraits())
     load(tab, backend="webgpu")
-    tab.run(BEGIN)
     lose_thrice(tab)
     error = tab.run("async () => (await told(stream.run.response)).error")
     assert error["code"] == "device_lost"
@@ -128,7 +134,7 @@ def test_lost_again_while_it_is_restarted(open_gpu_tab: OpenTab) -> None:
     lost = GpuTraits(lose_at=Loss("submit"))
     tab = open_gpu_tab(gpu=GpuTraits(), gpu_workers=[GpuTraits(), lost])
     load(tab, backend="auto", allowSoftwareAdapter=True)
-    tab.run(BEGIN)
+    tab.run(BEGIN, 32)
     tab.run(READ, 5)
     EngineGpu(tab).lose()
     outcome = finish(tab)
