@@ -15,7 +15,7 @@ std::vector<AuditedOp> audit_ops(const Model & model) {
     const auto  run = [&](const std::string & phase, Kind kind, int32_t count,
                           OpWatch::Stepping stepping = OpWatch::Stepping::single) {
         watch.begin(phase, stepping);
-        const std::string failure = passes.run(kind, count);
+        const std::string failure = passes.run(kind, {count});
         watch.check();
         if (!failure.empty()) {
             throw Error(ErrorCode::internal, "the " + phase + " of the op audit failed: " + failure);

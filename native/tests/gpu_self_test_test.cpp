@@ -258,10 +258,17 @@ TEST_CASE("gpu_self_test: an operation that computes nothing is caught (case G13
 }
 
 TEST_CASE("gpu_self_test: a single wrong value among thousands is caught") {
+    // By as much as values are large.
     const auto one = [](ggml_tensor & node, const std::string &) {
-        int64_t place = 0;
+        int64_t place  = 0;
+        double  square = 0;
         change_numbers(node, [&](float value) {
-            return place++ == ggml_nelements(&node) / 2 ? value + 1 + std::abs(value) : value;
+            square += static_cast<double>(value) * value;
+            return value;
+        });
+        const double size = std::sqrt(square / static_cast<double>(ggml_nelements(&node)));
+        change_numbers(node, [&](float value) {
+            return place++ == ggml_nelements(&node) / 2 ? value + static_cast<float>(size) : value;
         });
     };
     CHECK(lines(missed(one, is_float)) == "");
