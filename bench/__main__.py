@@ -1,9 +1,9 @@
-"""`python3 -m bench [decode | scheduler | store | streams]`: a measurement; `decode` unless named."""
+"""`python3 -m bench [decode | gpu | scheduler | store | streams]`: a measurement; `decode` unless named."""
 
 import importlib
 import sys
 
-NAMES = ("decode", "scheduler", "store", "streams")
+NAMES = ("decode", "gpu", "scheduler", "store", "streams")
 
 arguments = sys.argv[1:]
 name = arguments.pop(0) if arguments and arguments[0] in NAMES else "decode"

@@ -6,7 +6,8 @@ unpacked, not installed. Not for people's browsing, and no measure of a GPU's sp
 
 Debian's Chromium has a software adapter of its own, SwiftShader, but that one lacks shader-f16. It takes a
 driver in its place if SwiftShader's file is not there and the driver goes by SwiftShader's numbers. Hence a
-twin of the browser's folder without that file, a driver, and a layer that tells the numbers.
+twin of the browser's folder without that file, a driver, and a layer that tells the numbers. The layer can
+also limit the driver's memory, so that a test can fill it.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from build_tools.apt import QUIET, Mirror, ensure_apt_packages, is_debian_like, system_mirror
@@ -54,6 +55,7 @@ OLDEST_MESA = 24
 DEBIANS_CHROMIUM = Path("/usr/bin/chromium")
 DEBIANS_FOLDER = Path("/usr/lib/chromium")
 SWIFTSHADER_FILES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json")
+MEMORY_LIMIT = "HEADRACE_GPU_MEMORY_BYTES"  # the layer reads it
 LAYER_NAME = "VK_LAYER_HEADRACE_disguise"
 LAYER_SOURCE = Path(__file__).with_name("gpu_adapter_layer.c")
 
@@ -72,6 +74,13 @@ class GpuChromium:
     program: Path
     arguments: Sequence[str] = ARGUMENTS
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def with_memory(self, limit_bytes: int) -> "GpuChromium":
+        """The same with a GPU memory that ends there, for all its pages together; Mesa's driver only.
+
+        Chromium takes it in blocks of some MB and needs a few itself.
+        """
+        return replace(self, environment={**self.environment, MEMORY_LIMIT: str(limit_bytes)})
 
 
 def swiftshader_chromium(chromium: Path) -> GpuChromium:

@@ -22,9 +22,10 @@ struct OpVerdict {
     std::string signature;
     bool        ok = true;
     std::string measure; // "nmse", "peak", "gain", "values", "numbers", "unwritten"
-    double      error = 0;
-    double      limit = 0;
-    double      nmse  = 0;
+    double      error   = 0;
+    double      limit   = 0;
+    double      nmse    = 0;
+    int64_t     numbers = 0; // values of the reference that are numbers
     // One that differs: the first, or the one that differs most.
     std::string where; // "[i0,i1,i2,i3]"
     double      got      = 0;
@@ -41,7 +42,7 @@ struct SelfTestReport {
     double      ms      = 0;
     std::string worst_op;            // the signature that came nearest to its limit; empty: none tested
     double      worst_error = 0;     // its normalised mean square error
-    std::vector<std::string> proven; // signatures that were tested now
+    std::vector<std::string> proven; // signatures of all that agree, tested now or known
 };
 
 // How far two outputs are apart: those of a device, and of a reference. Both are the block that the output lies in.

@@ -131,6 +131,35 @@ export async function tryLimits({ invocations }) {
   return { device: told, errors };
 }
 
+/**
+ * Fills the GPU's memory and frees it again.
+ * @param {{blockBytes: number, most: number}} blocks
+ * @returns {Promise<{blocks: number, kind: string | null, errors: string[], lost: string | null}>} blocks that
+ *   fitted; the class of the next one's error; errors that no scope caught; why the device was lost, if it was
+ */
+export async function fillMemory({ blockBytes, most }) {
+  const device = await openDevice({});
+  const errors = [];
+  let lost = null;
+  device.onuncapturederror = ({ error }) => errors.push(error.message);
+  device.lost.then(({ reason, message }) => (lost = `${reason}: ${message}`));
+  const buffers = [];
+  let kind = null;
+  while (!kind && buffers.length < most) {
+    device.pushErrorScope("out-of-memory");
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST;
+    const buffer = device.createBuffer({ size: blockBytes, usage });
+    const error = await device.popErrorScope();
+    if (error) kind = error.constructor.name;
+    else buffers.push(buffer);
+  }
+  for (const buffer of buffers) buffer.destroy();
+  await device.queue.onSubmittedWorkDone();
+  const wasLost = lost;
+  device.destroy();
+  return { blocks: buffers.length, kind, errors, lost: wasLost };
+}
+
 /** @param {GPUDeviceDescriptor} descriptor */
 async function openDevice(descriptor) {
   const adapter = await navigator.gpu.requestAdapter();

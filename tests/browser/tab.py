@@ -18,8 +18,8 @@ SETUP = """async () => {
 }"""
 
 
-# Chromium's word for what the backend "auto" asks: whether there is a GPU. Most tests' browsers have none.
-NO_ADAPTER = "No available adapters"
+# What Chromium itself says in the console of a machine without a GPU, whenever somebody asks for one.
+NO_ADAPTER = r"^warning: No available adapters\."
 
 
 class Tab:

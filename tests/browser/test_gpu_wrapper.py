@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from build_tools.gpu_adapter import GpuChromium
 from tests.browser.conftest import OpenTab, tab_opener
+from tests.browser.downloads import MIB
 from tests.browser.gpu import gpu_browser
 from tests.browser.gpu_wrapper import (
     SMALL_LIMITS,
@@ -46,12 +47,26 @@ CALL = """async ({ probe, name, argument }) => {
   }
 }"""
 
+START_WORKER = """(address) => {
+  globalThis.worker = new Worker(address, { type: "module" });
+}"""
+
+IS_STARTED = """async () => {
+  while (!globalThis.onmessage) await new Promise((resolve) => setTimeout(resolve, 5));
+}"""
+
 START_ENGINE = """async () => {
-  globalThis.endpoints = (globalThis.endpoints ?? 0) + 1;
   const address = new URL("/models/abc.gguf", location.href).href;
-  const model = await client.add(`model ${endpoints}`, Endpoint.local({ model: address, backend: "cpu" }));
+  const model = await client.add("model", Endpoint.local({ model: address, backend: "cpu" }));
   return (await client.query(model, "a", { maxTokens: 3, temperature: 0 }).response).text;
 }"""
+
+
+def start_worker(tab: Tab) -> None:
+    """The engine's worker, which waits for its first command: the quickest that has its adapter."""
+    with tab.page.expect_worker() as started:
+        tab.run(START_WORKER, WORKER)
+    started.value.evaluate(IS_STARTED)
 
 
 def start_engine(tab: Tab) -> None:
@@ -72,7 +87,7 @@ def call(tab: Tab, place: Place, name: str, argument: object = None) -> Mapping[
 def open_with(open_tab: OpenTab, place: Place, traits: GpuTraits, workers: Sequence[GpuTraits] = ()) -> Tab:
     tab = open_tab(gpu=traits, gpu_workers=workers)
     if place == "worker":
-        start_engine(tab)
+        start_worker(tab)
     return tab
 
 
@@ -176,10 +191,10 @@ def test_each_restart_can_have_its_own_adapter(open_gpu_tab: OpenTab) -> None:
     traits = [GpuTraits(lose_at=Loss("submit")), GpuTraits(adapter="none"), GpuTraits()]
     tab = open_with(open_gpu_tab, "worker", GpuTraits(), traits)
     assert call(tab, "worker", "compute", [1])["error"].startswith("AbortError")
-    start_engine(tab)
+    start_worker(tab)
     assert call(tab, "worker", "compute", [1])["error"] == "Error: no adapter"
     for _ in range(2):
-        start_engine(tab)
+        start_worker(tab)
         assert call(tab, "worker", "compute", [1])["value"]["results"] == [2.5, 2.5]
 
 
@@ -205,6 +220,27 @@ def test_a_crash_of_the_gpu_process_is_a_loss_and_its_successor_serves(
         crash_gpu_process(tab)
         assert call(tab, place, "lastLoss")["value"] == "unknown"
     assert call(tab, place, "compute", [1])["value"]["results"] == [2.5, 2.5]
+
+
+def test_the_gpu_s_memory_can_end(
+    browser: Browser,
+    f16_chromium: GpuChromium,
+    model_files: Mapping[str, Path],
+    repo_root: Path,
+    artifacts_dir: Path,
+) -> None:
+    """Case E6: the browser's own out-of-memory error, from the driver up."""
+    with (
+        gpu_browser(browser, f16_chromium.with_memory(256 * MIB)) as started,
+        tab_opener(started, model_files, repo_root, artifacts_dir) as open_tab,
+    ):
+        tab = open_tab()
+        for _ in range(3):
+            filled = call(tab, "page", "fillMemory", {"blockBytes": 16 * MIB, "most": 64})["value"]
+            assert (filled["kind"], filled["errors"], filled["lost"]) == ("GPUOutOfMemoryError", [], None)
+            assert 8 <= filled["blocks"] <= 16
+            # What was freed serves again.
+            assert call(tab, "page", "compute", [1])["value"]["results"] == [2.5, 2.5]
 
 
 def test_a_person_s_browser_refuses_its_gpu_after_two_crashes(

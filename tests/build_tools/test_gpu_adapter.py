@@ -10,6 +10,7 @@ from build_tools.apt import Mirror
 from build_tools.errors import StepError
 from build_tools.gpu_adapter import (
     DEBIANS_CHROMIUM,
+    MEMORY_LIMIT,
     REQUIRED,
     adapter_folder,
     apt_options,
@@ -143,6 +144,7 @@ def test_it_is_found_once_driver_and_twin_are_whole(workspace: Workspace, chromi
     assert found is not None
     assert found.program == twin / "chromium"
     assert found.environment == vulkan_environment(folder)
+    assert found.with_memory(2**20).environment == {**found.environment, MEMORY_LIMIT: "1048576"}
     assert find_f16_chromium(workspace, Path("/opt/google/chrome/chrome")) is None
     # The browser was upgraded: its twin is of the old version.
     (chromium_folder / "chromium").write_text("a newer one")
