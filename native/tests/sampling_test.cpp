@@ -405,6 +405,20 @@ TEST_CASE("sampling: who takes over an answer draws what would have been drawn")
     }
 }
 
+TEST_CASE("sampling: penalties count what was generated before once") {
+    FakeVocabulary     vocabulary;
+    std::vector<float> logits(FAKE_VOCABULARY, -20.0f);
+    logits[0] = 10;
+    logits[1] = 9;
+    for (const double penalty : {0.8, 1.2}) {
+        Request request                   = plain(0);
+        request.options.frequency_penalty = penalty;
+        request.options.penalty_window    = 64;
+        follow_replay(request, {{0}, {}, {}, 0}, vocabulary, 1000);
+        CHECK(Sampler(request, vocabulary).sample(logits) == (penalty < 1 ? 0 : 1));
+    }
+}
+
 TEST_CASE(
     "sampling: where draws cannot be counted, who takes over does not begin with the first ones again") {
     for (const bool mirostat : {true, false}) {

@@ -243,7 +243,8 @@ def test_accepted_says_what_it_said_before(pair: Pair) -> None:
 
 
 def test_a_seed_that_the_first_engine_took_is_used_again(pair: Pair) -> None:
-    fields = {"messages": GREETING, "options": {"temperature": 1.5, "maxTokens": 24}}
+    open_choice = {"temperature": 4, "topK": 0, "topP": 1, "minP": 0, "maxTokens": 24}
+    fields = {"messages": GREETING, "options": open_choice}
     first, second = pair
     request = first.submit("chat", **fields)
     events = first.run_until(lambda seen: seen[-1:] != [] and seen[-1]["type"] == "done")

@@ -7,7 +7,8 @@ import { afterEach, beforeEach, mock, test } from "node:test";
 import { HeadraceError } from "../../web/errors.js";
 import { CHOICE, openSession, READY, sent, start } from "./fake_session.js";
 
-const LOST = { type: "engine_failed", error: { code: "device_lost", message: "it went away", detail: { at: 1 } } };
+const WENT_AWAY = { code: "device_lost", message: "it went away", detail: { at: 1 } };
+const LOST = { type: "engine_failed", error: WENT_AWAY };
 const QUERY = { operation: "query", prompt: "Hi", options: { temperature: 1 } };
 const ACCEPTED = { type: "accepted", id: 1, options: { seed: 7, maxTokens: 9 }, promptTokens: 3 };
 const RESULT = { text: "ab", tokenIds: [1, 2], finishReason: "stop" };
@@ -53,7 +54,8 @@ test("a stream goes on where it was: what was told is sent along, and nothing is
   assert.ok(elapsedMs >= 0 && elapsedMs < 60_000);
   assert.deepEqual(answer, { tokenIds: [1], text: "a", reasoning: "", toolCalls: [], seed: 7 });
 
-  second.say(ACCEPTED, { type: "tokens", id: 1, text: "b", tokenIds: [2] }, { type: "done", id: 1, result: RESULT });
+  const rest = { type: "tokens", id: 1, text: "b", tokenIds: [2] };
+  second.say(ACCEPTED, rest, { type: "done", id: 1, result: RESULT });
   assert.equal(only(told, "accept").length, 1);
   assert.equal(only(told, "push").map(({ text }) => text).join(""), "ab");
   assert.deepEqual(only(told, "fail"), []);
@@ -294,7 +296,9 @@ test("a cancel while there is no engine ends the request at once, with all that 
 test("what was called when it was cancelled is told if it is whole", async () => {
   const { session, worker } = await openSession();
   const { told, cancel } = start(session, { operation: "chat", messages: [], options: {} });
-  const toolCalls = ['{"a":1}', '{"a', "[]"].map((text, index) => ({ index, id: `${index}`, name: "f", arguments: text }));
+  const toolCalls = ['{"a":1}', '{"a', "[]"].map((text, index) => {
+    return { index, id: `${index}`, name: "f", arguments: text };
+  });
   worker.say({ type: "tokens", id: 1, text: "", tokenIds: [1], reasoning: "hm", toolCalls });
   worker.crash();
   cancel();

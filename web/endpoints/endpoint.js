@@ -61,8 +61,13 @@ export const Endpoint = Object.freeze({
   /**
    * A model that runs in this browser, in a worker of its own.
    *
-   * When the browser ends that worker, for instance for want of memory, unfinished runs and `client.add`
-   * reject with worker_crashed. The page learns of it through a Web Lock; on an insecure origin (http,
+   * When that worker dies, its memory runs out or its GPU is lost, it is started again with the model from the
+   * store, and unfinished runs go on behind their last token: twice at most without a request completed in
+   * between. Their result's `reasons` say so, `stats.replayed` is how many tokens came before. Then a GPU that
+   * "auto" has chosen is given up for the CPU; else runs reject with the error, whose `detail.restarts` tells
+   * how often it was tried. While `client.add` loads nothing is tried again: it rejects.
+   *
+   * The page learns of a dead worker through a Web Lock; on an insecure origin (http,
    * other than localhost) browsers have none, and what is unfinished then stays so until `client.remove`,
    * or the `signal` of `client.add`, ends it: there an application needs a time limit of its own.
    * @param {LocalOptions} options

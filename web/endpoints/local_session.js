@@ -250,8 +250,8 @@ export class LocalSession {
   }
 
   /**
-   * The engine is gone: another one is started and goes on with what is unfinished, unless that has been tried
-   * often enough.
+   * The engine is gone: another one is started and goes on with what is unfinished, unless that has been
+   * tried often enough.
    * @param {HeadraceError} error
    */
   #lose(error) {

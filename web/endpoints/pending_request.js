@@ -102,8 +102,8 @@ export class PendingRequest {
   }
 
   /**
-   * Ends a request that was cancelled and that no engine has, as an engine would: a stop must not wait until a
-   * model is loaded.
+   * Ends a request that was cancelled and that no engine has, as an engine would: a stop must not wait until
+   * a model is loaded.
    * @param {string} endpoint
    * @param {readonly string[]} reasons
    * @param {Pick<EngineReady, "backend" | "artifact"> & {threads: number}} ran on what it was computed

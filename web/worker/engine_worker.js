@@ -1,6 +1,6 @@
 // The worker's entry: reads commands, starts the engine, posts events. One worker holds one engine.
 //
-// Counterpart: endpoints/local_session.js in the page; the messages are told in protocol.js. Not where the
+// Counterpart: endpoints/worker_link.js in the page; the messages are told in protocol.js. Not where the
 // engine is driven (tick_loop.js) or touched (engine_port.js).
 
 import { HeadraceError } from "../errors.js";

@@ -1,6 +1,6 @@
 // Everything that travels between the page and the worker, as tagged unions. Types only, no code.
 //
-// Counterparts: endpoints/local_session.js sends commands and reads messages, engine_worker.js the reverse.
+// Counterparts: endpoints/worker_link.js sends commands and reads messages, engine_worker.js the reverse.
 // The shapes of engine events are the wire format of native/include/headrace.h, told in ARCHITECTURE.md.
 // Not a request-and-reply protocol: commands go down, events come up, and only `id` ties them together.
 
