@@ -22,7 +22,7 @@ from build_tools.steps import Step, run_steps
 from build_tools.toolchain import toolchain_step
 from build_tools.typescript import types_step, typescript_step
 from build_tools.vendor import vendor_step
-from build_tools.wasm import wasm_step
+from build_tools.wasm import backend_ops_step, wasm_step
 from build_tools.workspace import Workspace
 
 TASKS = {
@@ -39,7 +39,7 @@ TASKS = {
     "test": "set up, check and run every test",
     "soak": "random operations on the engine under sanitizers",
     "fuzz": "damaged commands and models under a sanitizer",
-    "bench": "measure speed: decode (unless named), store, streams or scheduler",
+    "bench": "measure speed: decode (unless named), store, streams or scheduler; or try GPU ops: backend-ops",
     "package": "build the wheel",
     "all": "set up and build everything, the wheel included",
     "clean": "delete the build folder; the shared cache stays",
@@ -80,6 +80,10 @@ def bench_steps(workspace: Workspace, measurement: str) -> list[Step]:
     steps = {
         "scheduler": [sources, native_step(workspace, tests=True)],
         "streams": [sources, native_step(workspace), demo_model_step(workspace)],
+        "backend-ops": [
+            *(toolchain_step(workspace), sources, backend_ops_step(workspace)),
+            *(chromium_step(workspace), gpu_adapter_step(workspace)),
+        ],
     }
     return steps.get(measurement) or task_steps("bench", workspace)
 

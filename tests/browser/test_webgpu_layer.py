@@ -58,7 +58,14 @@ def results(
     "name",
     [
         *("device", "vector_add", "readback_in_parts", "idle_queue_needs_no_wait"),
-        *("out_of_memory", "validation_error", "shader_error", "many_objects", "kept_bind_groups", "device_lost"),
+        *(
+            "out_of_memory",
+            "validation_error",
+            "shader_error",
+            "many_objects",
+            "kept_bind_groups",
+            "device_lost",
+        ),
     ],
 )
 def test_it_does_what_webgpu_says(results: Mapping[str, Mapping[str, Any]], name: str) -> None:

@@ -1,0 +1,217 @@
+"""Which of test-backend-ops's cases a run of limited time takes: every kind of case that text models need.
+
+Counterparts: `backend_ops.py`, which runs them; `tests/test_backend_cases.py`. Runs nothing.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+TYPES = ("f32", "f16", "q4_0", "q4_1", "q5_0", "q8_0", "q4_K", "q5_K", "q6_K", "mxfp4", "iq4_nl")
+"""What the project claims to compute on a GPU, as ggml names it."""
+
+INDEX_TYPES = ("i32", "i64")
+
+OPS: Mapping[str, int] = {
+    "MUL_MAT": 14,
+    "MUL_MAT_ID": 8,
+    "GET_ROWS": 4,
+    "SET_ROWS": 5,
+    "CPY": 6,
+    "CONT": 4,
+    "DUP": 3,
+    "SET": 3,
+    "CONCAT": 6,
+    "REPEAT": 3,
+    "ADD": 5,
+    "ADD1": 2,
+    "ADD_ID": 3,
+    "SUB": 3,
+    "MUL": 5,
+    "DIV": 3,
+    "SCALE": 4,
+    "SQR": 2,
+    "SQRT": 2,
+    "SIN": 2,
+    "COS": 2,
+    "LOG": 2,
+    "CLAMP": 2,
+    "SUM": 2,
+    "SUM_ROWS": 4,
+    "MEAN": 2,
+    "CUMSUM": 3,
+    "NORM": 3,
+    "RMS_NORM": 5,
+    "L2_NORM": 3,
+    "GROUP_NORM": 2,
+    "ROPE": 24,
+    "DIAG_MASK_INF": 2,
+    "SOFT_MAX": 14,
+    "FLASH_ATTN_EXT": 24,
+    "ARGMAX": 3,
+    "ARGSORT": 5,
+    "TOP_K": 5,
+    "PAD": 3,
+    "FILL": 2,
+    "ARANGE": 1,
+    "TRI": 4,
+    "DIAG": 1,
+    "SOLVE_TRI": 3,
+    "SSM_CONV": 4,
+    "SSM_SCAN": 4,
+    "GATED_DELTA_NET": 6,
+    "RWKV_WKV6": 3,
+    "RWKV_WKV7": 3,
+    "GATED_LINEAR_ATTN": 3,
+    "REGLU": 4,
+    "GEGLU": 4,
+    "SWIGLU": 4,
+    "SWIGLU_OAI": 3,
+    "GEGLU_ERF": 4,
+    "GEGLU_QUICK": 4,
+    **dict.fromkeys(
+        [
+            *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
+            *("HARDSWISH", "HARDSIGMOID", "EXP", "EXPM1", "SOFTPLUS", "GELU_ERF", "XIELU"),
+            *("FLOOR", "CEIL", "ROUND", "TRUNC"),
+        ],
+        3,
+    ),
+}
+"""Op, as ggml_op_desc() names it → how many cases of each type a whole run takes at most."""
+
+FUSED: Mapping[str, int] = {
+    "RMS_NORM_MUL_ADD": 12,
+    "NORM_MUL_ADD": 6,
+    "RMS_NORM_MUL_ROPE": 12,
+    "ROPE_SET_ROWS": 8,
+    "ADD_ADD": 6,
+    "ADD_RMS_NORM": 6,
+    "SOFTCAP": 2,
+    "RELU_SQR": 2,
+    "TOPK_MOE": 8,
+    "MOE_REDUCE": 6,
+    "MUL_MAT_ID_FUSION": 10,
+    "MUL_MAT_VEC_FUSION": 16,
+    "SSM_CONV_BIAS_SILU": 4,
+}
+"""Graphs of several ops that a backend may compute at once, in no list: the first so many are run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test. parameters: as printed, such as "type=f16,ne=[1,2,3,4]". supported: by the GPU backend."""
+
+    op: str
+    parameters: str
+    supported: bool = True
+
+    @property
+    def name(self) -> str:
+        """What selects this case alone."""
+        return f"{self.op}({self.parameters})"
+
+    @cached_property
+    def values(self) -> Mapping[str, str]:
+        """Parameter → value."""
+        return dict(re.findall(r"(\w+)=(\[[^\]]*\]|[^,]*)", self.parameters))
+
+    @cached_property
+    def types(self) -> Sequence[str]:
+        """The types that it is about, index types apart."""
+        found = [value for name, value in self.values.items() if name in TYPE_PARAMETERS]
+        return [name for name in found if name not in INDEX_TYPES]
+
+    @property
+    def type(self) -> str:
+        """The one under which it is counted: of weights, of the cache, of what is copied to or from."""
+        values = self.values
+        if "type_src" in values and values["type_src"] == "f32":
+            return values["type_dst"]
+        return self.types[0] if self.types else "f32"
+
+    @cached_property
+    def elements(self) -> int:
+        """How large its tensors are, roughly."""
+        size = 1
+        for value in self.values.values():
+            for number in re.findall(r"\d+", value) if value.startswith("[") else [value]:
+                size *= int(number) if number.isdigit() and int(number) > 0 else 1
+        return size
+
+
+TYPE_PARAMETERS = ("type", "type_a", "type_b", "type_src", "type_dst", "type_K", "type_V", "type_idx")
+
+
+def read_cases(lines: Iterable[str]) -> list[Case]:
+    """The cases in what `test-backend-ops support --output csv` prints."""
+    rows = list(csv.reader(io.StringIO("\n".join(lines))))
+    header = next((row for row in rows if row[:2] == ["op_name", "op_params"]), None)
+    if header is None:
+        raise ValueError("there is no list of cases")
+    where = header.index("supported")
+    return [
+        Case(row[0], row[1], row[where] in ("1", "yes"))
+        for row in rows[rows.index(header) + 1 :]
+        if len(row) >= len(header) - 1
+    ]
+
+
+def choose(cases: Iterable[Case], ops: Mapping[str, int] = OPS, types: Sequence[str] = TYPES) -> list[Case]:
+    """Of each op and type as many cases as `ops` says at most, in their order; also those not supported.
+
+    They are taken so that every value of every parameter comes, as far as the number allows, small tensors
+    before large ones.
+    """
+    allowed = [case for case in cases if case.op in ops and _is_claimed(case, types)]
+
+    def kind(case: Case) -> tuple[str, str]:
+        return case.op, case.type
+
+    chosen: set[Case] = set()
+    for (op, _), group in groupby(sorted(allowed, key=kind), key=kind):
+        chosen.update(_cover(list(dict.fromkeys(group)), ops[op]))
+    return [case for case in dict.fromkeys(allowed) if case in chosen]
+
+
+def _is_claimed(case: Case, types: Sequence[str]) -> bool:
+    return case.type in types and all(name in TYPES for name in case.types)
+
+
+def _cover(cases: Sequence[Case], count: int) -> list[Case]:
+    left = {case: _features(case) for case in sorted(cases, key=lambda case: case.elements)}
+    seen: set[tuple[str, str]] = set()
+    chosen: list[Case] = []
+    while left and len(chosen) < count:
+        best = max(left, key=lambda case: (len(left[case] - seen), case.supported))
+        if chosen and not left[best] - seen:
+            break
+        seen |= left.pop(best)
+        chosen.append(best)
+    return chosen
+
+
+def _features(case: Case) -> set[tuple[str, str]]:
+    """What is special about a case: the values of its parameters, of sizes only the class."""
+    features = {("supported", str(case.supported))}
+    for name, value in case.values.items():
+        if value.startswith("["):
+            sizes = [int(size) for size in re.findall(r"-?\d+", value)]
+            features.add((name, f"batched {any(size > 1 for size in sizes[2:])}"))
+            if name.startswith("ne") and sizes:
+                features.add((name, "odd" if sizes[0] % 4 else "even"))
+        elif value.isdigit():
+            features.add((name, size_class(int(value))))
+        else:
+            features.add((name, value))
+    return features
+
+
+def size_class(size: int) -> str:
+    """Sizes for which kernels differ: of a product's columns above all."""
+    bounds = {1: "1", 8: "2–8", 16: "9–16", 63: "17–63"}
+    return next((name for bound, name in bounds.items() if size <= bound), "64+")
