@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import combinations_with_replacement, groupby
 
 TYPES = ("f32", "f16", "q4_0", "q4_1", "q5_0", "q8_0", "q4_K", "q5_K", "q6_K", "mxfp4", "iq4_nl")
 """What the project claims to compute on a GPU, as ggml names it."""
@@ -17,22 +17,21 @@ TYPES = ("f32", "f16", "q4_0", "q4_1", "q5_0", "q8_0", "q4_K", "q5_K", "q6_K", "
 INDEX_TYPES = ("i32", "i64")
 
 OPS: Mapping[str, int] = {
-    "MUL_MAT": 14,
-    "MUL_MAT_ID": 8,
-    "GET_ROWS": 4,
-    "SET_ROWS": 5,
-    "CPY": 6,
-    "CONT": 4,
+    "MUL_MAT": 20,
+    "MUL_MAT_ID": 12,
+    "GET_ROWS": 5,
+    "SET_ROWS": 8,
+    "CPY": 8,
+    "CONT": 6,
     "DUP": 3,
     "SET": 3,
-    "CONCAT": 6,
+    "CONCAT": 8,
     "REPEAT": 3,
-    "ADD": 5,
-    "ADD1": 2,
+    "ADD": 10,
     "ADD_ID": 3,
-    "SUB": 3,
-    "MUL": 5,
-    "DIV": 3,
+    "SUB": 5,
+    "MUL": 10,
+    "DIV": 5,
     "SCALE": 4,
     "SQR": 2,
     "SQRT": 2,
@@ -44,17 +43,17 @@ OPS: Mapping[str, int] = {
     "SUM_ROWS": 4,
     "MEAN": 2,
     "CUMSUM": 3,
-    "NORM": 3,
-    "RMS_NORM": 5,
+    "NORM": 5,
+    "RMS_NORM": 8,
     "L2_NORM": 3,
     "GROUP_NORM": 2,
-    "ROPE": 24,
+    "ROPE": 30,
     "DIAG_MASK_INF": 2,
-    "SOFT_MAX": 14,
-    "FLASH_ATTN_EXT": 24,
+    "SOFT_MAX": 24,
+    "FLASH_ATTN_EXT": 28,
     "ARGMAX": 3,
-    "ARGSORT": 5,
-    "TOP_K": 5,
+    "ARGSORT": 6,
+    "TOP_K": 8,
     "PAD": 3,
     "FILL": 2,
     "ARANGE": 1,
@@ -67,12 +66,12 @@ OPS: Mapping[str, int] = {
     "RWKV_WKV6": 3,
     "RWKV_WKV7": 3,
     "GATED_LINEAR_ATTN": 3,
-    "REGLU": 4,
-    "GEGLU": 4,
-    "SWIGLU": 4,
+    "REGLU": 5,
+    "GEGLU": 5,
+    "SWIGLU": 5,
     "SWIGLU_OAI": 3,
-    "GEGLU_ERF": 4,
-    "GEGLU_QUICK": 4,
+    "GEGLU_ERF": 5,
+    "GEGLU_QUICK": 5,
     **dict.fromkeys(
         [
             *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
@@ -100,6 +99,12 @@ FUSED: Mapping[str, int] = {
     "SSM_CONV_BIAS_SILU": 4,
 }
 """Graphs of several ops that a backend may compute at once, in no list: the first so many are run."""
+
+
+UNSUPPORTED = 3
+"""How many cases of an op and type are named that the backend does not compute. They take no time."""
+
+Feature = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -150,22 +155,20 @@ TYPE_PARAMETERS = ("type", "type_a", "type_b", "type_src", "type_dst", "type_K",
 def read_cases(lines: Iterable[str]) -> list[Case]:
     """The cases in what `test-backend-ops support --output csv` prints."""
     rows = list(csv.reader(io.StringIO("\n".join(lines))))
-    header = next((row for row in rows if row[:2] == ["op_name", "op_params"]), None)
-    if header is None:
+    columns = ("op_name", "op_params", "supported")
+    start = next((at for at, row in enumerate(rows) if set(columns) <= set(row)), None)
+    if start is None:
         raise ValueError("there is no list of cases")
-    where = header.index("supported")
-    return [
-        Case(row[0], row[1], row[where] in ("1", "yes"))
-        for row in rows[rows.index(header) + 1 :]
-        if len(row) >= len(header) - 1
-    ]
+    op, parameters, supported = (rows[start].index(name) for name in columns)
+    found = [row for row in rows[start + 1 :] if len(row) >= len(rows[start]) - 1]
+    return [Case(row[op], row[parameters], row[supported] == "1") for row in found]
 
 
 def choose(cases: Iterable[Case], ops: Mapping[str, int] = OPS, types: Sequence[str] = TYPES) -> list[Case]:
     """Of each op and type as many cases as `ops` says at most, in their order; also those not supported.
 
-    They are taken so that every value of every parameter comes, as far as the number allows, small tensors
-    before large ones.
+    They are taken so that every pair of values of two parameters comes, as far as the number allows, and of
+    cases that show the same the one with the smallest tensors.
     """
     allowed = [case for case in cases if case.op in ops and _is_claimed(case, types)]
 
@@ -174,7 +177,9 @@ def choose(cases: Iterable[Case], ops: Mapping[str, int] = OPS, types: Sequence[
 
     chosen: set[Case] = set()
     for (op, _), group in groupby(sorted(allowed, key=kind), key=kind):
-        chosen.update(_cover(list(dict.fromkeys(group)), ops[op]))
+        found = list(dict.fromkeys(group))
+        chosen.update(_cover([case for case in found if case.supported], ops[op]))
+        chosen.update(_cover([case for case in found if not case.supported], UNSUPPORTED))
     return [case for case in dict.fromkeys(allowed) if case in chosen]
 
 
@@ -183,11 +188,12 @@ def _is_claimed(case: Case, types: Sequence[str]) -> bool:
 
 
 def _cover(cases: Sequence[Case], count: int) -> list[Case]:
-    left = {case: _features(case) for case in sorted(cases, key=lambda case: case.elements)}
-    seen: set[tuple[str, str]] = set()
+    """At most `count`, one after another the case that shows the most pairs of values not shown before."""
+    left = {case: _pairs(case) for case in sorted(cases, key=lambda case: case.elements)}
+    seen: set[tuple[Feature, Feature]] = set()
     chosen: list[Case] = []
     while left and len(chosen) < count:
-        best = max(left, key=lambda case: (len(left[case] - seen), case.supported))
+        best = max(left, key=lambda case: len(left[case] - seen))
         if chosen and not left[best] - seen:
             break
         seen |= left.pop(best)
@@ -195,9 +201,14 @@ def _cover(cases: Sequence[Case], count: int) -> list[Case]:
     return chosen
 
 
-def _features(case: Case) -> set[tuple[str, str]]:
+def _pairs(case: Case) -> set[tuple[Feature, Feature]]:
+    exact = {(value, value) for value in case.values.items() if value[1].isdigit()}
+    return exact.union(combinations_with_replacement(sorted(_features(case)), 2))
+
+
+def _features(case: Case) -> set[Feature]:
     """What is special about a case: the values of its parameters, of sizes only the class."""
-    features = {("supported", str(case.supported))}
+    features: set[Feature] = set()
     for name, value in case.values.items():
         if value.startswith("["):
             sizes = [int(size) for size in re.findall(r"-?\d+", value)]

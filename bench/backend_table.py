@@ -31,9 +31,9 @@ Written by the measurement itself; repeat it with
 
     python3 -m build_tools bench -- backend-ops --again --write
 
-test-backend-ops has thousands of cases. Of each op and type so many are chosen as show every value of every
-parameter, and every class of sizes: a product with 1, 2–8, 9–16, 17–63 and more columns, for instance. How
-many at most, see `bench/backend_cases.py`. Inputs are random and differ from run to run.
+test-backend-ops has thousands of cases. Of each op and type those are chosen that show every pair of values
+of two parameters, sizes by their class (of a product's columns: 1, 2–8, 9–16, 17–63, more), up to a number
+that `bench/backend_cases.py` sets. Inputs are random and differ from run to run.
 
 `7`: so many cases passed. `7, cpu 2`: 2 further ones are not supported, the engine computes them on the
 CPU. `cpu`: none is supported. `FAILED 1 of 7`: see below. `–`: test-backend-ops has no such case. `?`: not
