@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("backend-ops", "decode", "scheduler", "store", "streams")
+NAMES = ("backend-ops", "decode", "gpu", "scheduler", "store", "streams")
 
 arguments = sys.argv[1:]
 name = arguments.pop(0) if arguments and arguments[0] in NAMES else "decode"

@@ -32,7 +32,7 @@ ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
 """Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
 
 TARGETS = {"st": ("headrace", "headrace_webgpu_tests"), "mt": ("headrace",)}
-"""What is built of each. The tests of native/webgpu, for browsers only, are small: once is enough."""
+"""What is built of each. The tests of native/webgpu, which only a browser can run, are built once."""
 
 BACKEND_OPS = "headrace_backend_ops"
 

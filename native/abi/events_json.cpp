@@ -100,21 +100,42 @@ json done_json(RequestId id, json result) {
     return {{"type", "done"}, {"id", id}, {"result", std::move(result)}};
 }
 
+json gpu_use_json(const GpuUse & gpu) {
+    const SelfTestReport & test  = gpu.self_test;
+    json                   worst = nullptr;
+    if (!test.worst_op.empty()) {
+        worst = {{"op", test.worst_op}, {"error", test.worst_error}};
+    }
+    return {{"description", gpu.description},
+            {"layers", gpu.layers},
+            {"layersTotal", gpu.layers_total},
+            {"selfTest",
+             {{"tested", test.tested},
+              {"known", test.known},
+              {"ms", rounded(test.ms)},
+              {"worst", std::move(worst)},
+              {"proven", test.proven}}}};
+}
+
 struct Writer {
     const EngineFacts & facts;
 
     json operator()(const ReadyEvent & event) const {
-        return {{"type", "ready"},
-                {"model", model_json(event.model)},
-                {"operations", event.operations},
-                {"options", write_options(event.options)},
-                {"memory",
-                 {{"modelBytes", event.memory.model},
-                  {"contextBytes", event.memory.context},
-                  {"computeBytes", event.memory.compute}}},
-                {"backend", facts.backend},
-                {"artifact", artifact_name()},
-                {"loadMs", rounded(event.load_ms)}};
+        json written = {{"type", "ready"},
+                        {"model", model_json(event.model)},
+                        {"operations", event.operations},
+                        {"options", write_options(event.options)},
+                        {"memory",
+                         {{"modelBytes", event.memory.model},
+                          {"contextBytes", event.memory.context},
+                          {"computeBytes", event.memory.compute}}},
+                        {"backend", facts.backend},
+                        {"artifact", artifact_name()},
+                        {"loadMs", rounded(event.load_ms)}};
+        if (event.gpu) {
+            written["gpu"] = gpu_use_json(*event.gpu);
+        }
+        return written;
     }
 
     json operator()(const AcceptedEvent & event) const {

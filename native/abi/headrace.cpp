@@ -191,7 +191,7 @@ int32_t hr_engine_load(hr_engine * handle, const char * json, size_t length, hr_
         const LoadProgress report  = [&](double fraction) {
             return !progress || progress(user, fraction) != 0;
         };
-        handle->facts = {handle->engine.load(command.files, command.options, report),
+        handle->facts = {handle->engine.load(command.files, command.options, command.proven_ops, report),
                          command.options.backend};
         handle->state = hr_engine::ready;
         return 1;

@@ -6,6 +6,7 @@
 #include "abi/messages_json.h"
 #include "abi/options_json.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace headrace {
@@ -172,16 +173,27 @@ std::vector<AdapterFile> read_adapters(const json & given) {
 
 } // namespace
 
+// What a host remembers of a GPU; none if it does not.
+static ProvenOps read_proven_ops(const json & command) {
+    const json list = command.value("provenOps", json::array());
+    if (!list.is_array() ||
+        !std::all_of(list.begin(), list.end(), [](const json & op) { return op.is_string(); })) {
+        malformed("provenOps must be a list of strings");
+    }
+    return list.get<ProvenOps>();
+}
+
 LoadCommand read_load_command(std::string_view text) {
     const json command = parse_object(text);
-    allow_only("the command", command, {"model", "adapters", "draftModel", "options"});
+    allow_only("the command", command, {"model", "adapters", "draftModel", "options", "provenOps"});
     LoadCommand load;
     load.files.model    = read_paths(command, "model");
     load.files.adapters = read_adapters(command.value("adapters", json()));
     if (command.contains("draftModel")) {
         load.files.draft_model = read_paths(command, "draftModel");
     }
-    load.options = read_load_options(command.value("options", json()));
+    load.options    = read_load_options(command.value("options", json()));
+    load.proven_ops = read_proven_ops(command);
     return load;
 }
 

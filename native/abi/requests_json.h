@@ -16,6 +16,7 @@ namespace headrace {
 struct LoadCommand {
     ModelFiles  files;
     LoadOptions options;
+    ProvenOps   proven_ops;
 };
 
 enum class Operation {

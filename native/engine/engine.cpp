@@ -5,6 +5,7 @@
 #include "engine/fingerprint.h"
 #include "engine/logit_watch.h"
 #include "engine/model_drafter.h"
+#include "engine/model_ops.h"
 #include "engine/op_audit.h"
 #include "engine/prompt_drafter.h"
 
@@ -116,7 +117,25 @@ static std::unique_ptr<Drafter> make_drafter(const ModelFiles & files, const Loa
     return nullptr;
 }
 
-void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress) {
+// Null if the CPU computes everything. Throws Error (gpu_mismatch) if the GPU computes something else.
+static std::optional<GpuUse> use_gpu(const Model & model, const LoadOptions & options,
+                                     const ProvenOps & proven) {
+    const Placement & placement = model.placement();
+    if (!placement.device) {
+        return std::nullopt;
+    }
+    GpuUse use;
+    use.description  = ggml_backend_dev_description(placement.device);
+    use.layers_total = llama_model_n_layer(model.get()) + 1;
+    use.layers       = placement.layers < 0 ? use.layers_total : std::min(placement.layers, use.layers_total);
+    if (options.gpu_self_test != "skip") {
+        use.self_test = test_model_on_gpu(model, options.gpu_self_test == "auto" ? proven : ProvenOps());
+    }
+    return use;
+}
+
+void Engine::open(const ModelFiles & files, LoadOptions & options, const ProvenOps & proven,
+                  const LoadProgress & progress) {
     const Placement placement{host_.gpu.chosen(options.backend), options.gpu_layers};
     model_  = std::make_unique<Model>(files.model, host_.memory_map, progress, placement);
     options = resolve(options, host_, model_->info());
@@ -124,6 +143,7 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
     if (options.self_test) {
         ops_ = audit_ops(*model_);
     }
+    gpu_     = use_gpu(*model_, options, proven);
     threads_ = start_compute_threads(options.threads);
     if (model_->is_causal()) {
         decoder_ = std::make_unique<LlamaDecoder>(*model_, options, *threads_);
@@ -145,10 +165,11 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const LoadPro
         now_ms);
 }
 
-int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress) {
+int64_t Engine::load(const ModelFiles & files, LoadOptions options, const ProvenOps & proven,
+                     const LoadProgress & progress) {
     const double before = now_ms();
     try {
-        with_abort_guard([&] { open(files, options, progress); });
+        with_abort_guard([&] { open(files, options, proven, progress); });
     } catch (const Error & raised) {
         const Error error = host_.gpu.explain(raised);
         if (error.code != ErrorCode::engine_aborted) {
@@ -166,7 +187,7 @@ int64_t Engine::load(const ModelFiles & files, LoadOptions options, const LoadPr
             std::make_unique<Scheduler>(SchedulerParts{*decoder_, *model_, *store_, events_, drafter_.get()},
                                         now_ms, scheduler_options(options));
     }
-    events_.push_back(ReadyEvent{model_->info(), operations(), options, memory(), now_ms() - before});
+    events_.push_back(ReadyEvent{model_->info(), operations(), options, memory(), now_ms() - before, gpu_});
     return options.threads;
 }
 

@@ -14,6 +14,8 @@
 #include "engine/scheduler.h"
 
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 
 namespace headrace {
@@ -33,6 +35,9 @@ struct ModelFiles {
     std::vector<std::string> draft_model; // likewise, for speculative decoding; may be empty
 };
 
+// Signatures of operations that this GPU is known to compute as the CPU does: see gpu_self_test.h.
+using ProvenOps = std::set<std::string>;
+
 class Engine {
   public:
     explicit Engine(Host host);
@@ -40,7 +45,8 @@ class Engine {
 
     // Loads the model, leaves a ReadyEvent and returns the compute threads in force.
     // Throws Error; then the engine is of no use.
-    int64_t load(const ModelFiles & files, LoadOptions options, const LoadProgress & progress);
+    int64_t load(const ModelFiles & files, LoadOptions options, const ProvenOps & proven,
+                 const LoadProgress & progress);
 
     // Throws Error (queue_full) when no request can be queued now.
     void check_room() const { scheduler_->check_room(); }
@@ -76,8 +82,9 @@ class Engine {
     EventQueue &  events() { return events_; }
 
   private:
-    void step();
-    void open(const ModelFiles & files, LoadOptions & options, const LoadProgress & progress);
+    void                     step();
+    void                     open(const ModelFiles & files, LoadOptions & options, const ProvenOps & proven,
+                                  const LoadProgress & progress);
     std::vector<std::string> operations() const;
     MemoryUse                memory() const;
     size_t                   unfinished() const;
@@ -86,6 +93,7 @@ class Engine {
     EventQueue             events_;
     std::unique_ptr<Model> model_;
     std::vector<AuditedOp> ops_; // of the model; empty: not audited yet
+    std::optional<GpuUse>  gpu_; // null: the CPU computes everything
     // Of a model that generates; null for one that only embeds.
     std::unique_ptr<LlamaDecoder> decoder_;
     std::unique_ptr<Drafter>      drafter_; // null: no speculation

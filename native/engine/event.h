@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/error.h"
+#include "engine/gpu_self_test.h"
 #include "engine/logprobs.h"
 #include "engine/memory_use.h"
 #include "engine/metrics.h"
@@ -26,6 +27,14 @@ struct ModelInfo {
     bool        chat_template   = false;
 };
 
+// What of a model a GPU computes, and how it was found to be right.
+struct GpuUse {
+    std::string    description; // of the device
+    int64_t        layers       = 0;
+    int64_t        layers_total = 0; // the output's counted
+    SelfTestReport self_test;
+};
+
 struct ReadyEvent {
     ModelInfo model;
     // What the model can be asked for, by the names of the wire: "query", "chat", "embed".
@@ -33,6 +42,7 @@ struct ReadyEvent {
     LoadOptions              options; // with the values in force
     MemoryUse                memory;  // of the model and the draft model, with their contexts
     double                   load_ms = 0;
+    std::optional<GpuUse>    gpu; // if there is one
 };
 
 struct AcceptedEvent {

@@ -41,7 +41,7 @@ struct SelfTestReport {
     double      ms      = 0;
     std::string worst_op;            // the signature that came nearest to its limit; empty: none tested
     double      worst_error = 0;     // its normalised mean square error
-    std::vector<std::string> proven; // signatures that were tested now
+    std::vector<std::string> proven; // signatures of all that agree, tested now or known
 };
 
 // How far two outputs are apart: those of a device, and of a reference. Both are the block that the output lies in.

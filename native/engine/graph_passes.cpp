@@ -38,13 +38,16 @@ GraphPasses::GraphPasses(const Model & model, int32_t longest, ggml_backend_sche
     llama_attach_threadpool(context_.get(), thread_.get(), thread_.get());
 }
 
-std::string GraphPasses::run(Kind kind, int32_t count) {
+std::string GraphPasses::run(Kind kind, int32_t count, int32_t outputs) {
     std::vector<Token> tokens(static_cast<size_t>(count));
     for (Token & token : tokens) {
         token = next_++ % vocabulary_;
     }
-    LogCapture        log;
-    const llama_batch batch = llama_batch_get_one(tokens.data(), count);
+    std::vector<int8_t> wanted(tokens.size());
+    std::fill(wanted.end() - outputs, wanted.end(), int8_t{1});
+    LogCapture  log;
+    llama_batch batch = llama_batch_get_one(tokens.data(), count);
+    batch.logits      = wanted.data();
     if (kind == Kind::embed) {
         llama_set_embeddings(context_.get(), true);
     }

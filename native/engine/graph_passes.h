@@ -22,8 +22,9 @@ class GraphPasses {
         decode
     };
 
-    // Passes these many tokens, different ones, so that experts differ. Returns what went wrong; empty: nothing.
-    std::string run(Kind kind, int32_t count);
+    // Passes these many tokens, different ones, so that experts differ, and wants logits of the last one, or of
+    // the last few. Returns what went wrong; empty: nothing.
+    std::string run(Kind kind, int32_t count, int32_t outputs = 1);
 
     // Whether the model has a context that later tokens see.
     bool remembers() const { return llama_get_memory(context_.get()) != nullptr; }

@@ -17,7 +17,8 @@ namespace {
 
 // Products by a matrix have kernels for up to four columns, attention for fewer than 20 queries; the largest
 // tiles are of 32. The longest is first: of operations that are the same at all lengths, it is the one kept.
-constexpr int32_t LENGTHS[] = {33, 3, 1};
+constexpr int32_t FEW       = 3;
+constexpr int32_t LENGTHS[] = {33, FEW, 1};
 
 // Of the first GPU that a node lies on; null: of none.
 struct GpuSeen {
@@ -46,7 +47,9 @@ std::vector<GraphOp> model_ops(const Model & model, const GraphRecorder::Concern
     const auto    run = [&](Kind kind) {
         for (const int32_t length : LENGTHS) {
             recorder.begin();
-            const std::string failure = passes.run(kind, length);
+            // As of several slots; a long pass is of a single prompt.
+            const int32_t     outputs = length <= FEW ? length : 1;
+            const std::string failure = passes.run(kind, length, outputs);
             if (!failure.empty()) {
                 throw Error(ErrorCode::internal, "the model's graphs cannot be looked at: " + failure);
             }

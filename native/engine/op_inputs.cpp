@@ -78,7 +78,7 @@ Purpose purpose(const GraphOp & op, size_t step, size_t place) {
                                 : usual;
         case GGML_OP_ADD_ID: return place == 2 ? Purpose{Meaning::row, source(1).ne[1]} : usual;
         case GGML_OP_GET_ROWS: return place == 1 ? Purpose{Meaning::row, source(0).ne[1]} : usual;
-        case GGML_OP_SET_ROWS: return place == 1 ? Purpose{Meaning::distinct_row, output.ne[1]} : usual;
+        case GGML_OP_SET_ROWS: return place == 1 ? Purpose{Meaning::distinct_row, output.ne[1]} : Purpose{};
         case GGML_OP_ROPE:
             return place == 1   ? Purpose{Meaning::position, 512}
                    : place == 2 ? Purpose{Meaning::positive}

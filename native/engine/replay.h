@@ -7,9 +7,9 @@
 //
 // Greedy answers are those of an engine that never stopped, but for the rounding that depends on what shares a
 // pass, and for a context that has slid: what is left of it is computed anew, without what slid out. With a
-// temperature the random numbers go on where they were, too, except with a grammar (which may have had a token
-// drawn twice), XTC and mirostat (whose state depends on logits that are gone): there the answer goes on
-// with other draws.
+// temperature the random numbers go on where they were, too, but rounding alone may move a draw to another
+// token; and with a grammar (which may have had a token drawn twice), XTC and mirostat (whose state depends on
+// logits that are gone) the answer goes on with other draws. The same seed promises nothing there.
 #pragma once
 
 #include "engine/decoder.h"

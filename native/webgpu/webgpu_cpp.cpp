@@ -1,8 +1,8 @@
 // WebGPU's C++ interface on the browser's functions: see include/webgpu/webgpu_cpp.h.
 //
 // Counterpart: browser_gpu.h. Not a wrapper that validates: the browser does, and tells by faults.
-#include "browser_gpu.h"
-#include "faults.h"
+#include "webgpu/browser_gpu.h"
+#include "webgpu/faults.h"
 
 #include <webgpu/webgpu_cpp.h>
 

@@ -6,11 +6,16 @@ Counterparts: `build_tools/gpu_adapter.py` and gpu.py, which provide them. Nothi
 import math
 import struct
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
+from build_tools.gpu_adapter import GpuChromium
+from headrace.headless import launch
+from headrace.server import background_server
 from tests.browser.conftest import OpenTab
 from tests.browser.profiles import Origin
 from tests.browser.tab import Tab
@@ -36,6 +41,8 @@ IN_WORKER = """async ({ probe, name, argument }) => {
   if (answer.error) throw new Error(answer.error);
   return answer.value;
 }"""
+
+HAS_F16 = "async () => (await navigator.gpu.requestAdapter()).features.has('shader-f16')"
 
 everywhere = pytest.mark.parametrize("script", [IN_PAGE, IN_WORKER], ids=["page", "worker"])
 
@@ -92,3 +99,21 @@ def test_swiftshader_s_adapter_lacks_f16(open_swiftshader_tab: OpenTab, script: 
 
 def test_a_profile_on_the_disk_has_the_adapter_too(f16_site: Origin) -> None:
     assert "shader-f16" in call(f16_site.open(), IN_WORKER, "measure")["features"]
+
+
+def test_a_measurement_can_start_it_without_pytest(f16_chromium: GpuChromium, app: Starlette) -> None:
+    def has_f16() -> object:
+        gpu = f16_chromium
+        with (
+            launch(gpu.program, arguments=gpu.arguments, environment=gpu.environment) as browser,
+            background_server(app) as base,
+        ):
+            page = browser.new_page()
+            page.goto(f"{base}/playground/headless.html")
+            return page.evaluate(
+                "async () => (await navigator.gpu.requestAdapter()).features.has('shader-f16')"
+            )
+
+    # Playwright's interface can be entered once per thread.
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(has_f16).result() is True

@@ -256,7 +256,8 @@ def test_a_stop_string_never_shows(open_tab: OpenTab) -> None:
     assert answer["result"]["text"] == "ab" == "".join(batch["text"] for batch in answer["batches"])
 
 
-def test_a_terminated_worker_rejects_everything(open_tab: OpenTab) -> None:
+def test_workers_that_are_terminated_thrice_reject_everything(open_tab: OpenTab) -> None:
+    """Case E9. Before that the endpoint recovers: test_recovery.py."""
     tab = open_tab()
     load(tab, "abc.gguf")
     outcome = tab.run(
@@ -273,6 +274,7 @@ def test_a_terminated_worker_rejects_everything(open_tab: OpenTab) -> None:
         }"""
     )
     assert [answer["error"]["code"] for answer in outcome] == ["worker_crashed"] * 4
+    assert [answer["error"]["detail"]["restarts"] for answer in outcome] == [2] * 4
     load(tab, "abc.gguf")
     assert_usable(tab)
 

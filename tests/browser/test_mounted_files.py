@@ -41,7 +41,7 @@ onmessage = async ({ data: { artifact, names, parts, failsAt } }) => {
     const paths = port.mount(files);
     let error = null;
     try {
-      port.load({ model: paths }, { contextSize: 256, threads: 1 }, () => {});
+      await port.load({ model: paths }, { contextSize: 256, threads: 1 }, () => {});
     } catch ({ code, message }) {
       error = { code, message };
     }
@@ -49,9 +49,9 @@ onmessage = async ({ data: { artifact, names, parts, failsAt } }) => {
     port.unmount();
     let text = "";
     if (event.type === "ready") {
-      port.submit(JSON.stringify({ id: 1, operation: "query", prompt: ">",
+      await port.submit(JSON.stringify({ id: 1, operation: "query", prompt: ">",
         options: { maxTokens: 6, temperature: 0 } }));
-      while (port.tick(10) > 0);
+      while ((await port.tick(10)) > 0);
       text = port.takeEvents().find(({ type }) => type === "done").result.text;
     }
     postMessage({ paths, error, event, text, closed, counters: port.storageCounters(),

@@ -125,8 +125,27 @@ Pair = tuple[WireEngine, WireEngine]
     ids=lambda options: "-".join(options),
 )
 def test_the_rest_is_what_would_have_come(pair: Pair, options: Fields) -> None:
-    """Greedy, and with a temperature where the draws can be counted, token for token."""
+    """Greedy, and with a temperature where the draws can be counted, token for token.
+
+    The second engine has the cuts before in its cache: what is the same is the sampling, down to rounding.
+    """
     check_every_cut(*pair, "chat", {"messages": GREETING, "options": options})
+
+
+def test_an_engine_that_has_computed_nothing_yet(open_wire: OpenWire, tiny_model: Path) -> None:
+    """As after a crash: what was told is computed in one pass, not token by token as before."""
+    first = open_wire(tiny_model, contextSize=512)
+    fields = {"messages": GREETING, "options": {"temperature": 0}}
+    batches, whole = run(first, "chat", fields)
+    told = nothing()
+    for batch in batches[:-1]:
+        told = with_batch(told, batch)
+        second = open_wire(tiny_model, contextSize=512)
+        rest, result = run(second, "chat", {**fields, "replay": told})
+        second.close()
+        assert without_figures(result) == without_figures(whole)
+        assert told["text"] + "".join(more["text"] for more in rest) == whole["text"]
+        assert result["stats"]["cache"]["tokens"] == 0
 
 
 def test_guesses_do_not_change_what_goes_on(open_wire: OpenWire, tiny_model: Path) -> None:

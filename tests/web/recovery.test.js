@@ -291,6 +291,29 @@ test("a cancel while there is no engine ends the request at once, with all that 
   assert.deepEqual(second.commands.map(({ type }) => type), ["open"]);
 });
 
+test("what was called when it was cancelled is told if it is whole", async () => {
+  const { session, worker } = await openSession();
+  const { told, cancel } = start(session, { operation: "chat", messages: [], options: {} });
+  const toolCalls = ['{"a":1}', '{"a', "[]"].map((text, index) => ({ index, id: `${index}`, name: "f", arguments: text }));
+  worker.say({ type: "tokens", id: 1, text: "", tokenIds: [1], reasoning: "hm", toolCalls });
+  worker.crash();
+  cancel();
+  const [{ reasoning, toolCalls: calls }] = only(told, "done");
+  assert.deepEqual([reasoning, calls], ["hm", [{ id: "0", name: "f", arguments: '{"a":1}' }]]);
+});
+
+test("a request that was cancelled shows nothing of the engine", async () => {
+  const { session, workers } = await openSession();
+  for (const id of [1, 2, 3]) {
+    const { cancel } = start(session, QUERY);
+    cancel();
+    workers.at(-1).say({ type: "done", id, result: { ...RESULT, finishReason: "cancelled" } });
+    workers.at(-1).crash();
+    if (id < 3) nextWorker(workers).load();
+  }
+  assert.throws(() => start(session, QUERY), { code: "worker_crashed" });
+});
+
 for (const when of ["before the next worker", "while it loads"]) {
   test(`a session that is closed ${when} ends at once, and for good`, async () => {
     const { session, worker, workers } = await openSession();

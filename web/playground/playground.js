@@ -85,18 +85,27 @@ function showProgress(progress) {
 }
 
 /** @param {Capabilities} capabilities */
-function showFacts({ model, artifact, threads, backend, reasons }) {
+function showFacts({ model, artifact, threads, backend, gpu, reasons }) {
   const engine = artifact === "mt" ? `${threads} ${threads === 1 ? "thread" : "threads"}` : "single thread";
   page.chooserTitle.textContent = "Choose another model";
   page.chooser.open = false;
   page.summary.textContent =
     `${model.name || "This model"}: ${model.architecture}, ` +
     `${millions(model.parameters)} parameters, ${megabytes(model.bytes)}. ` +
-    `Runs on ${backend.toUpperCase()}, ${engine} (artifact ${artifact}).`;
+    `Runs on ${processor(backend, gpu)}, ${engine} (artifact ${artifact}).`;
   page.reasons.replaceChildren(
     ...reasons.map((reason) => Object.assign(document.createElement("li"), { textContent: reason })),
   );
   page.facts.hidden = false;
+}
+
+/**
+ * @param {Capabilities["backend"]} backend
+ * @param {Capabilities["gpu"]} gpu
+ */
+function processor(backend, gpu) {
+  if (backend === "cpu") return "CPU";
+  return gpu ? `WebGPU (${gpu.description}, ${gpu.layers} of ${gpu.layersTotal} layers)` : "WebGPU";
 }
 
 // --- The conversation ---------------------------------------------------------------------------------
