@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from itertools import combinations_with_replacement, groupby
 
 TYPES = ("f32", "f16", "q4_0", "q4_1", "q5_0", "q8_0", "q4_K", "q5_K", "q6_K", "mxfp4", "iq4_nl")
@@ -17,21 +18,21 @@ TYPES = ("f32", "f16", "q4_0", "q4_1", "q5_0", "q8_0", "q4_K", "q5_K", "q6_K", "
 INDEX_TYPES = ("i32", "i64")
 
 OPS: Mapping[str, int] = {
-    "MUL_MAT": 20,
-    "MUL_MAT_ID": 12,
-    "GET_ROWS": 5,
-    "SET_ROWS": 8,
-    "CPY": 8,
-    "CONT": 6,
+    "MUL_MAT": 60,
+    "MUL_MAT_ID": 40,
+    "GET_ROWS": 12,
+    "SET_ROWS": 16,
+    "CPY": 20,
+    "CONT": 12,
     "DUP": 3,
     "SET": 3,
-    "CONCAT": 8,
-    "REPEAT": 3,
-    "ADD": 10,
-    "ADD_ID": 3,
-    "SUB": 5,
-    "MUL": 10,
-    "DIV": 5,
+    "CONCAT": 12,
+    "REPEAT": 6,
+    "ADD": 30,
+    "ADD_ID": 8,
+    "SUB": 15,
+    "MUL": 30,
+    "DIV": 15,
     "SCALE": 4,
     "SQR": 2,
     "SQRT": 2,
@@ -40,45 +41,45 @@ OPS: Mapping[str, int] = {
     "LOG": 2,
     "CLAMP": 2,
     "SUM": 2,
-    "SUM_ROWS": 4,
+    "SUM_ROWS": 6,
     "MEAN": 2,
-    "CUMSUM": 3,
-    "NORM": 5,
-    "RMS_NORM": 8,
-    "L2_NORM": 3,
+    "CUMSUM": 6,
+    "NORM": 10,
+    "RMS_NORM": 20,
+    "L2_NORM": 6,
     "GROUP_NORM": 2,
-    "ROPE": 30,
+    "ROPE": 80,
     "DIAG_MASK_INF": 2,
-    "SOFT_MAX": 24,
+    "SOFT_MAX": 60,
     "FLASH_ATTN_EXT": 28,
     "ARGMAX": 3,
-    "ARGSORT": 6,
-    "TOP_K": 8,
+    "ARGSORT": 16,
+    "TOP_K": 16,
     "PAD": 3,
     "FILL": 2,
     "ARANGE": 1,
     "TRI": 4,
     "DIAG": 1,
-    "SOLVE_TRI": 3,
-    "SSM_CONV": 4,
-    "SSM_SCAN": 4,
-    "GATED_DELTA_NET": 6,
+    "SOLVE_TRI": 6,
+    "SSM_CONV": 10,
+    "SSM_SCAN": 10,
+    "GATED_DELTA_NET": 16,
     "RWKV_WKV6": 3,
     "RWKV_WKV7": 3,
     "GATED_LINEAR_ATTN": 3,
-    "REGLU": 5,
-    "GEGLU": 5,
-    "SWIGLU": 5,
-    "SWIGLU_OAI": 3,
-    "GEGLU_ERF": 5,
-    "GEGLU_QUICK": 5,
+    "REGLU": 10,
+    "GEGLU": 10,
+    "SWIGLU": 10,
+    "SWIGLU_OAI": 6,
+    "GEGLU_ERF": 10,
+    "GEGLU_QUICK": 10,
     **dict.fromkeys(
         [
             *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
             *("HARDSWISH", "HARDSIGMOID", "EXP", "EXPM1", "SOFTPLUS", "GELU_ERF", "XIELU"),
             *("FLOOR", "CEIL", "ROUND", "TRUNC"),
         ],
-        3,
+        6,
     ),
 }
 """Op, as ggml_op_desc() names it → how many cases of each type a whole run takes at most."""
@@ -188,21 +189,36 @@ def _is_claimed(case: Case, types: Sequence[str]) -> bool:
 
 
 def _cover(cases: Sequence[Case], count: int) -> list[Case]:
-    """At most `count`, one after another the case that shows the most pairs of values not shown before."""
-    left = {case: _pairs(case) for case in sorted(cases, key=lambda case: case.elements)}
-    seen: set[tuple[Feature, Feature]] = set()
+    """At most `count`: what shows all pairs, then of the others what shows them again, and so on."""
+    left = sorted(cases, key=lambda case: case.elements)
     chosen: list[Case] = []
     while left and len(chosen) < count:
-        best = max(left, key=lambda case: len(left[case] - seen))
-        if chosen and not left[best] - seen:
-            break
-        seen |= left.pop(best)
-        chosen.append(best)
+        chosen += _cover_once(left, count - len(chosen))
+        left = [case for case in left if case not in chosen]
+    return chosen
+
+
+def _cover_once(cases: Sequence[Case], count: int) -> list[Case]:
+    """One after another the case that shows most pairs of values that are new; ends when none are."""
+    heap = [(-len(pairs), index, pairs) for index, pairs in enumerate(map(_pairs, cases))]
+    heapify(heap)
+    seen: set[tuple[Feature, Feature]] = set()
+    chosen: list[Case] = []
+    while heap and len(chosen) < count:
+        _, index, pairs = heappop(heap)
+        new = len(pairs - seen)
+        # The numbers in the heap are of former rounds: they only ever fall.
+        if heap and (-new, index) > heap[0][:2]:
+            if new:
+                heappush(heap, (-new, index, pairs))
+        elif new:
+            seen |= pairs
+            chosen.append(cases[index])
     return chosen
 
 
 def _pairs(case: Case) -> set[tuple[Feature, Feature]]:
-    exact = {(value, value) for value in case.values.items() if value[1].isdigit()}
+    exact = {(value, value) for value in case.values.items()}
     return exact.union(combinations_with_replacement(sorted(_features(case)), 2))
 
 
