@@ -95,11 +95,14 @@ FUSED: Mapping[str, int] = {
     "RELU_SQR": 2,
     "TOPK_MOE": 8,
     "MOE_REDUCE": 6,
-    "MUL_MAT_ID_FUSION": 10,
-    "MUL_MAT_VEC_FUSION": 16,
+    "MUL_MAT_ID_FUSION": 1,
+    "MUL_MAT_VEC_FUSION": 6,
     "SSM_CONV_BIAS_SILU": 4,
 }
 """Graphs of several ops that a backend may compute at once, in no list: the first so many are run."""
+
+FUSED_BY_TYPE = ("MUL_MAT_ID_FUSION", "MUL_MAT_VEC_FUSION")
+"""Of these so many for each type of weights."""
 
 
 UNSUPPORTED = 3

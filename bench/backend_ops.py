@@ -19,7 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
-from bench.backend_cases import FUSED, OPS, TYPES, Case, choose, read_cases
+from bench.backend_cases import FUSED, FUSED_BY_TYPE, OPS, TYPES, Case, choose, read_cases
 from bench.backend_table import DOCUMENT, Outcome, Result, Results, Versions, document, summary
 from bench.command import log
 from build_tools.chromium import find_chromium
@@ -33,7 +33,7 @@ from headrace.server import background_server, create_app
 PROGRAM = "headrace_backend_ops"
 WORKER = Path(__file__).with_suffix(".js")
 
-CASE_SECONDS = 120
+CASE_SECONDS = 300
 """A case that takes longer counts as hung, and the program is started again."""
 
 BATCH = 40
@@ -124,9 +124,15 @@ class BackendOps:
             left = remaining + left[BATCH:]
 
     def run_first(
-        self, op: str, count: int, tell: Callable[[Result], None], deadline: float = float("inf")
+        self,
+        op: str,
+        count: int,
+        tell: Callable[[Result], None],
+        deadline: float = float("inf"),
+        weights: str | None = None,
     ) -> None:
-        """Runs the first `count` cases of an op that the program does not list."""
+        """Runs the first `count` cases of an op that the program does not list; `weights`: only of this type."""
+        chosen = ["-o", op] if weights is None else ["-o", op, "-p", f"^type(_a)?={weights},"]
         told = 0
 
         def hear(line: str) -> None:
@@ -136,7 +142,7 @@ class BackendOps:
                 told += 1
                 tell(result)
 
-        error = self._run(["-o", op], hear, deadline, enough=lambda: told >= count)
+        error = self._run(chosen, hear, deadline, enough=lambda: told >= count)
         if error is not None and told < count and time.monotonic() < deadline:
             tell(Result(Case(op, f"case {told + 1}"), "failed", error))
 
@@ -265,9 +271,11 @@ def measure(
                 results.add(Result(case, "unsupported"))
         program.run_cases([case for case in cases if case.supported], tell, deadline)
         for op, count in FUSED.items():
-            missing = count if not results.of(op) else 0
-            if missing and (not ops or op in ops) and not types and time.monotonic() < deadline:
-                program.run_first(op, count, tell, deadline)
+            if (ops and op not in ops) or types or results.of(op):
+                continue
+            for weights in TYPES if op in FUSED_BY_TYPE else (None,):
+                if time.monotonic() < deadline:
+                    program.run_first(op, count, tell, deadline, weights)
     return results, whole
 
 
