@@ -131,7 +131,7 @@ class BackendOps:
         deadline: float = float("inf"),
         weights: str | None = None,
     ) -> None:
-        """Runs the first `count` cases of an op that is in no list; `weights`: only with those of this type."""
+        """Runs the first `count` cases of an op that is in no list; `weights`: only those of this type."""
         chosen = ["-o", op] if weights is None else ["-o", op, "-p", f"^type(_a)?={weights},"]
         told = 0
 
