@@ -22,7 +22,7 @@ from build_tools.steps import Step, run_steps
 from build_tools.toolchain import toolchain_step
 from build_tools.typescript import types_step, typescript_step
 from build_tools.vendor import vendor_step
-from build_tools.wasm import backend_ops_step, wasm_step
+from build_tools.wasm import wasm_step
 from build_tools.workspace import Workspace
 
 TASKS = {
@@ -81,7 +81,7 @@ def bench_steps(workspace: Workspace, measurement: str) -> list[Step]:
         "scheduler": [sources, native_step(workspace, tests=True)],
         "streams": [sources, native_step(workspace), demo_model_step(workspace)],
         "backend-ops": [
-            *(toolchain_step(workspace), sources, backend_ops_step(workspace)),
+            *(toolchain_step(workspace), sources, wasm_step(workspace)),
             *(chromium_step(workspace), gpu_adapter_step(workspace)),
         ],
     }

@@ -10,7 +10,7 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from build_tools.cmake import (
@@ -25,16 +25,14 @@ from build_tools.cmake import (
 from build_tools.errors import StepError
 from build_tools.files import content_hash, copy_atomically, remove_folder, write_atomically
 from build_tools.steps import Step, StepRun, stamped_step
-from build_tools.toolchain import Toolchain, find_toolchain
+from build_tools.toolchain import find_toolchain
 from build_tools.workspace import Workspace
 
 ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
 """Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
 
-TARGETS = {"st": ("headrace", "headrace_webgpu_tests"), "mt": ("headrace",)}
-"""What is built of each. The tests of native/webgpu, which only a browser can run, are built once."""
-
-BACKEND_OPS = "headrace_backend_ops"
+TARGETS = {"st": ("headrace", "headrace_webgpu_tests", "headrace_backend_ops"), "mt": ("headrace",)}
+"""What is built of each. The tests of the GPU path, which only a browser can run, are built once."""
 
 MANIFEST = "manifest.json"
 
@@ -43,14 +41,34 @@ SIMD_SOURCE = "ggml-cpu/arch/wasm/quants.c"
 
 def wasm_step(workspace: Workspace) -> Step:
     """The step that leaves both artifacts and manifest.json in build/artifacts."""
-    folders = {kind: _folder(workspace, kind) for kind in ARTIFACTS}
+    folders = {kind: workspace.build / f"wasm-{kind}" for kind in ARTIFACTS}
+
+    def fingerprint() -> str:
+        toolchain = find_toolchain(workspace)
+        ours = content_hash(workspace.root, [Path(__file__), workspace.root / "build_tools" / "cmake.py"])
+        return native_inputs(workspace, toolchain.identity if toolchain else "none", ours)
 
     def action(run: StepRun) -> str:
-        toolchain = _require_toolchain(workspace)
+        toolchain = find_toolchain(workspace)
+        if toolchain is None:
+            raise StepError("there is no Emscripten", hint="python3 -m build_tools toolchain")
         seconds: dict[str, float] = {}
         for kind, folder in folders.items():
             started = time.monotonic()
-            plan = _plan(workspace, toolchain, kind, TARGETS[kind])
+            plan = CMakeBuild(
+                folder=folder,
+                identity=f"{toolchain.identity} {toolchain.folder or toolchain.bin}",
+                options=[
+                    *common_options(workspace, toolchain.has_ccache()),
+                    # Emscripten's own default, x86, sends ggml to its generic scalar kernels.
+                    "-DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32",
+                    f"-DHR_ARTIFACT={kind}",
+                ],
+                targets=TARGETS[kind],
+                command=lambda argv, env: toolchain.command(argv, env, workspace),
+                wrapper=["emcmake"],
+                label=f"{kind}: ",
+            )
             check_simd(build(run, plan), folder)
             seconds[kind] = time.monotonic() - started
         lay_out(folders, workspace.artifacts, abi_version(workspace))
@@ -64,62 +82,9 @@ def wasm_step(workspace: Workspace) -> Step:
         workspace,
         "wasm",
         "compiling the engine to WebAssembly",
-        fingerprint=lambda: _fingerprint(workspace),
+        fingerprint=fingerprint,
         outputs=laid_out(workspace.artifacts),
         action=action,
-    )
-
-
-def backend_ops_step(workspace: Workspace) -> Step:
-    """The step that leaves llama.cpp's test-backend-ops as a program for pages; it is not shipped."""
-    folder = _folder(workspace, "st")
-
-    def action(run: StepRun) -> str:
-        plan = _plan(workspace, _require_toolchain(workspace), "st", [BACKEND_OPS])
-        check_simd(build(run, plan), folder)
-        return str(folder / f"{BACKEND_OPS}.wasm")
-
-    return stamped_step(
-        workspace,
-        "backend-ops",
-        "compiling llama.cpp's test-backend-ops to WebAssembly",
-        fingerprint=lambda: _fingerprint(workspace),
-        outputs=[folder / f"{BACKEND_OPS}.{end}" for end in ("js", "wasm")],
-        action=action,
-    )
-
-
-def _folder(workspace: Workspace, kind: str) -> Path:
-    return workspace.build / f"wasm-{kind}"
-
-
-def _fingerprint(workspace: Workspace) -> str:
-    toolchain = find_toolchain(workspace)
-    ours = content_hash(workspace.root, [Path(__file__), workspace.root / "build_tools" / "cmake.py"])
-    return native_inputs(workspace, toolchain.identity if toolchain else "none", ours)
-
-
-def _require_toolchain(workspace: Workspace) -> Toolchain:
-    toolchain = find_toolchain(workspace)
-    if toolchain is None:
-        raise StepError("there is no Emscripten", hint="python3 -m build_tools toolchain")
-    return toolchain
-
-
-def _plan(workspace: Workspace, toolchain: Toolchain, kind: str, targets: Sequence[str]) -> CMakeBuild:
-    return CMakeBuild(
-        folder=_folder(workspace, kind),
-        identity=f"{toolchain.identity} {toolchain.folder or toolchain.bin}",
-        options=[
-            *common_options(workspace, toolchain.has_ccache()),
-            # Emscripten's own default, x86, sends ggml to its generic scalar kernels.
-            "-DEMSCRIPTEN_SYSTEM_PROCESSOR=wasm32",
-            f"-DHR_ARTIFACT={kind}",
-        ],
-        targets=targets,
-        command=lambda argv, env: toolchain.command(argv, env, workspace),
-        wrapper=["emcmake"],
-        label=f"{kind}: ",
     )
 
 

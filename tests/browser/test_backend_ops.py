@@ -31,7 +31,7 @@ CASES = [product(weights, columns) for weights in ("q4_K", "q4_0") for columns i
 @pytest.fixture(scope="module")
 def page(f16_browser: Browser, workspace: Workspace) -> Iterator[Page]:
     if not (workspace.build / "wasm-st" / f"{PROGRAM}.wasm").is_file():
-        pytest.skip(f"{PROGRAM} is not built: python3 -m build_tools bench -- backend-ops --minutes 0")
+        pytest.skip(f"{PROGRAM} is not built: python3 -m build_tools wasm")
     with program_page(workspace, f16_browser) as page:
         yield page
 

@@ -18,7 +18,7 @@ extern "C" __attribute__((used, export_name("hr_backend_ops"))) int hr_backend_o
         ggml_backend_register(ggml_backend_webgpu_reg());
         return true;
     }();
-    (void) registered;
+    (void)registered;
     std::vector<std::string> texts{"test-backend-ops"};
     std::istringstream       lines{arguments};
     for (std::string line; std::getline(lines, line);) {
