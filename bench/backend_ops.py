@@ -171,18 +171,20 @@ class BackendOps:
         patience: float,
         enough: Callable[[], bool] = lambda: False,
     ) -> str | None:
-        last_words: list[str] = []
+        since_result: list[str] = []
         heard = time.monotonic()
         while True:
             for message in self._page.evaluate(LISTEN, 1000):
                 heard = time.monotonic()
                 if "line" in message:
-                    last_words.append(message["line"])
+                    if parse_result(message["line"]) is None:
+                        since_result.append(message["line"].strip())
+                    else:
+                        since_result.clear()
                     hear(message["line"])
                 elif "error" in message:
                     self._stop()
-                    abort = [line for line in last_words[-5:] if parse_result(line) is None]
-                    return " ".join([message["error"], *abort])
+                    return " ".join([message["error"], *since_result])
                 else:
                     return None
             now = time.monotonic()

@@ -61,6 +61,14 @@ def test_a_broken_kernel_fails_and_no_other_does(page: Page, edit: ShaderEdit, c
     assert "[MUL_MAT] ERR = " in results[broken.name].error
 
 
+def test_an_abort_is_a_failure_and_the_next_case_is_run(page: Page) -> None:
+    broken, sound = product("q4_K", 1), product("q4_0", 1)
+    results = outcomes(page, [broken, sound], [ShaderEdit(Q4_K_VECTOR.find, "no WGSL")])
+    assert results[broken.name].outcome == "failed"
+    assert "no WGSL" in results[broken.name].error
+    assert results[sound.name].outcome == "passed"
+
+
 def test_a_case_that_the_program_does_not_know_is_no_success(page: Page) -> None:
     unknown = Case("MUL_MAT", "type_a=q4_K,n=never")
     assert outcomes(page, [unknown])[unknown.name].outcome == "failed"
