@@ -188,7 +188,12 @@ def choose(cases: Iterable[Case], ops: Mapping[str, int] = OPS, types: Sequence[
 
 
 def _is_claimed(case: Case, types: Sequence[str]) -> bool:
-    return case.type in types and all(name in TYPES for name in case.types)
+    return case.type in types and all(name in TYPES for name in case.types) and not _is_too_long(case)
+
+
+def _is_too_long(case: Case) -> bool:
+    """Whether a software adapter and one thread of the CPU would need minutes for its attention."""
+    return int(case.values.get("kv", 0)) * int(case.values.get("nb", 0)) >= 2**21
 
 
 def _cover(cases: Sequence[Case], count: int) -> list[Case]:

@@ -33,7 +33,8 @@ Written by the measurement itself; repeat it with
 
 test-backend-ops has thousands of cases. Of each op and type those are chosen that show every pair of values
 of two parameters, sizes by their class (of a product's columns: 1, 2–8, 9–16, 17–63, more), up to a number
-that `bench/backend_cases.py` sets. Inputs are random and differ from run to run.
+that `bench/backend_cases.py` sets. Left out are cases of attention that would take minutes each.
+Inputs are random and differ from run to run.
 
 `7`: so many cases passed. `7, cpu 2`: 2 further ones are not supported, the engine computes them on the
 CPU. `cpu`: none is supported. `FAILED 1 of 7`: see below. `–`: test-backend-ops has no such case. `?`: not
@@ -78,7 +79,7 @@ class Results:
     def __init__(self, path: Path, versions: Versions, results: Iterable[Result]) -> None:
         self._path = path
         self.versions = versions
-        self.all = list(results)
+        self.all = list(dict.fromkeys(results))
         self._write()
 
     @classmethod
@@ -100,7 +101,9 @@ class Results:
         return [result for result in self.all if result.case.op == op]
 
     def add(self, result: Result) -> None:
-        """Keeps one more, at once."""
+        """Keeps one more, at once. Some cases come twice in the tests: the same again is not counted."""
+        if result in self.all:
+            return
         self.all.append(result)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_record(result)) + "\n")

@@ -62,6 +62,10 @@ class TestChoice:
         cases = [product("q4_K", 1, supported=False), product("q4_K", 2)]
         assert choose(cases, {"MUL_MAT": 1}, ["q4_K"]) == cases
 
+    def test_attention_of_minutes_is_left_out(self) -> None:
+        cases = [Case("FLASH_ATTN_EXT", f"kv={size},nb=512,type_K=f16,type_V=f16") for size in (1024, 16384)]
+        assert choose(cases, {"FLASH_ATTN_EXT": 9}, ["f16"]) == cases[:1]
+
     def test_other_ops_and_types_are_left_out(self) -> None:
         cases = [
             product("q2_K", 1),

@@ -57,6 +57,13 @@ class TestResults:
         other = Versions(ggml="1", chromium="2", mesa="Mesa 3", program="5")
         assert Results.open(path, other).all == []
 
+    def test_a_case_that_comes_twice_counts_once_unless_it_differs(self, tmp_path: Path) -> None:
+        results = Results.open(tmp_path / "results.jsonl", VERSIONS)
+        for outcome in ("passed", "passed", "failed"):
+            results.add(Result(product("q4_K", 1), outcome))
+        assert [result.outcome for result in results.all] == ["passed", "failed"]
+        assert len(Results.open(tmp_path / "results.jsonl", VERSIONS).all) == 2
+
     def test_some_are_forgotten(self, tmp_path: Path) -> None:
         path = tmp_path / "results.jsonl"
         results = Results.open(path, VERSIONS)
