@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import log, report
-from bench.gpu_agreement import RUN, Questions, compare
+from bench.gpu_agreement import Questions, compare
 from build_tools.chromium import find_chromium
 from build_tools.gpu_adapter import GpuChromium, find_f16_chromium
 from build_tools.sources import demo_model_path
@@ -51,7 +51,6 @@ def measure(
 ) -> dict[str, Any]:
     """`{model, agreement, cpu, gpu}`: see `compare`, and gpu_agreement.js for the two runs."""
     app = create_app(web_dir=web_dir, artifacts_dir=artifacts_dir, models={model.name: model})
-    runs: dict[str, Any] = {}
     with (
         background_server(app) as base,
         launch(browser.program, arguments=browser.arguments, environment=browser.environment) as chromium,
@@ -59,13 +58,12 @@ def measure(
         page = chromium.new_page()
         page.goto(f"{base}/playground/headless.html")
         page.evaluate(SETUP)
-        for backend in ("cpu", "webgpu"):
-            log(f"{model.name}: {backend}")
-            runs[backend] = page.evaluate(RUN, questions.to_page(f"{base}/models/{model.name}", backend))
-    agreement = compare(runs["cpu"], runs["webgpu"])
+        log(f"{model.name}: on the CPU, then on the GPU")
+        runs = questions.ask(page.evaluate, f"{base}/models/{model.name}")
+    agreement = compare(runs["cpu"], runs["gpu"])
     # Large, and of no use behind the comparison.
-    kept = {name: {**run, "next": None, "vectors": None} for name, run in runs.items()}
-    return {"model": model.name, "agreement": agreement, "cpu": kept["cpu"], "gpu": kept["webgpu"]}
+    large = {"next": None, "vectors": None, "places": None}
+    return {"model": model.name, "agreement": agreement, **{name: run | large for name, run in runs.items()}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workspace = Workspace.default()
     parser = argparse.ArgumentParser(prog="bench gpu", description="A model on the GPU and on the CPU.")
     parser.add_argument("--model", type=Path, default=demo_model_path(workspace), help="a GGUF file")
-    parser.add_argument("--prefixes", type=int, default=256, help="compared distributions (default: 256)")
+    parser.add_argument("--tokens", type=int, default=256, help="compared places of a text (default: 256)")
+    parser.add_argument("--foreign", action="store_true", help="of a text that is not the model's own")
     parser.add_argument("--embed", action="store_true", help="the model gives vectors: compare those")
     parser.add_argument("--no-chat", action="store_true", help="the model has no chat template")
     parser.add_argument(
@@ -88,7 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         questions = (
             Questions(sentences=SENTENCES)
             if parsed.embed
-            else Questions(chats=() if parsed.no_chat else CHATS, queries=QUERIES, prefixes=parsed.prefixes)
+            else Questions(
+                chats=() if parsed.no_chat else CHATS,
+                queries=QUERIES,
+                forced=0 if parsed.foreign else parsed.tokens,
+                foreign=parsed.tokens if parsed.foreign else 0,
+            )
         )
         return measure(
             parsed.model,
@@ -115,7 +119,7 @@ def table(figures: Mapping[str, Any]) -> str:
         )
     if agreement["cosines"]:
         lines.append("cosines " + " ".join(f"{cosine:.6f}" for cosine in agreement["cosines"]))
-    if gpu["perToken"]:
+    if gpu["perToken"] and cpu["perToken"]:
         counts = ", ".join(f"{gpu['perToken'][name]:.1f} {label}" for name, label in COUNTS.items())
         lines.append(
             f"per token: {counts}; {gpu['perToken']['ms']:.0f} ms (CPU {cpu['perToken']['ms']:.0f} ms)"

@@ -2,7 +2,7 @@
 //
 // Evaluated in a page with the library in its global scope (`client`, `Endpoint`). Nothing is judged here.
 
-async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
+async ({ model, backend, options, chats, queries, forced, prefixes, sentences }) => {
   const began = performance.now();
   const ref = await client.add(backend, Endpoint.local({ model, backend, ...options }));
   const loadMs = performance.now() - began;
@@ -13,9 +13,20 @@ async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
   }
   for (const prompt of queries) texts.push((await client.query(ref, prompt, greedy).response).text);
 
+  // Teacher forcing: the text that both are asked about is one backend's own, after each of its tokens.
+  const places = [...prefixes];
+  if (forced) {
+    let text = forced.prompt;
+    const run = client.query(ref, text, { ...greedy, maxTokens: forced.tokens });
+    for await (const batch of run.tokens) {
+      places.push(text);
+      text += batch.text;
+    }
+  }
+
   // The distribution of the next token behind each beginning of a text. One context key: each continues the last.
   const next = [];
-  for (const prompt of prefixes) {
+  for (const prompt of places) {
     const { logprobs } = await client.query(ref, prompt, {
       ...greedy,
       maxTokens: 1,
@@ -32,7 +43,7 @@ async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
   if (queries.length > 0) {
     const counters = async () => (await client.metrics(ref)).gpu ?? {};
     // Two lengths of the same answer: their difference is decoding alone.
-    const [prompt] = queries;
+    const prompt = queries.at(-1);
     const before = await counters();
     const long = await client.query(ref, prompt, { ...greedy, maxTokens: 24, contextKey: "count" }).response;
     const between = await counters();
@@ -40,9 +51,9 @@ async ({ model, backend, options, chats, queries, prefixes, sentences }) => {
     const after = await counters();
     const tokens = long.usage.outputTokens - short.usage.outputTokens;
     const of = (name) => (2 * between[name] - before[name] - after[name]) / tokens;
-    perToken = Object.fromEntries(Object.keys(before).map((name) => [name, of(name)]));
-    perToken.ms = long.stats.itlMs.p50;
+    if (tokens > 0) perToken = Object.fromEntries(Object.keys(before).map((name) => [name, of(name)]));
+    if (perToken) perToken.ms = long.stats.itlMs.p50;
   }
   await client.remove(ref);
-  return { texts, next, vectors, loadMs, perToken, gpu, backend: used, heapBytes, memory, reasons };
+  return { texts, places, next, vectors, loadMs, perToken, gpu, backend: used, heapBytes, memory, reasons };
 }

@@ -6,7 +6,7 @@ Counterparts: `gpu_agreement.js`, which runs a backend in a page; `gpu.py`, the 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ OPTIONS: Mapping[str, Any] = {"artifact": "st", "context": {"size": 1024}, "pref
 
 RUN = Path(__file__).with_suffix(".js").read_text()
 """A JavaScript function, to be evaluated with a dictionary of `Questions` and the model's address."""
+
+FORCED_PROMPT = "The most important rule of a good kitchen is"
 
 TEXT = (
     "The city lies on both banks of a wide river, where two trade routes have crossed since antiquity. Its "
@@ -37,22 +39,34 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Questions:
-    """What both backends are asked. `prefixes`: how many beginnings of `TEXT`, one word longer each."""
+    """What both backends are asked.
+
+    forced: so many tokens that the CPU says after `FORCED_PROMPT` are the text that both are asked about, one
+    by one. foreign: how many beginnings of `TEXT` are, which no model has written and is less sure of.
+    """
 
     chats: Sequence[str] = ()
     queries: Sequence[str] = ()
-    prefixes: int = 0
+    forced: int = 0
+    foreign: int = 0
     sentences: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_page(self, model: str, backend: str) -> dict[str, Any]:
+    def ask(self, evaluate: Callable[[str, object], Any], model: str) -> dict[str, Any]:
+        """Runs both backends in a page, by its `evaluate`. Returns `{cpu, gpu}`, see gpu_agreement.js."""
+        cpu = evaluate(RUN, self._to_page(model, "cpu"))
+        same = {"forced": None, "prefixes": cpu["places"]}
+        return {"cpu": cpu, "gpu": evaluate(RUN, self._to_page(model, "webgpu") | same)}
+
+    def _to_page(self, model: str, backend: str) -> dict[str, Any]:
         return {
             "model": model,
             "backend": backend,
             "options": {**OPTIONS, **self.options},
             "chats": self.chats,
             "queries": self.queries,
-            "prefixes": beginnings(TEXT, self.prefixes),
+            "forced": {"prompt": FORCED_PROMPT, "tokens": self.forced} if self.forced else None,
+            "prefixes": beginnings(TEXT, self.foreign),
             "sentences": self.sentences,
         }
 

@@ -129,7 +129,9 @@ static std::optional<GpuUse> use_gpu(const Model & model, const LoadOptions & op
     use.layers_total = llama_model_n_layer(model.get()) + 1;
     use.layers       = placement.layers < 0 ? use.layers_total : std::min(placement.layers, use.layers_total);
     if (options.gpu_self_test != "skip") {
-        use.self_test = test_model_on_gpu(model, options.gpu_self_test == "auto" ? proven : ProvenOps());
+        const bool slots = options.slots > 1 && !options.unified_cache;
+        use.self_test =
+            test_model_on_gpu(model, options.gpu_self_test == "auto" ? proven : ProvenOps(), slots);
     }
     return use;
 }

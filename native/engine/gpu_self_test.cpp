@@ -153,6 +153,8 @@ class Comparison {
     }
 
     OpVerdict run() {
+        verdict_.numbers     = std::count_if(reference_.values.begin(), reference_.values.end(),
+                                             [](double value) { return std::isfinite(value); });
         const auto is_left   = [&](size_t i) { return device_.unwritten[i] && !reference_.unwritten[i]; };
         const auto no_number = [&](size_t i) { return !same_or_finite(got(i), expected(i)); };
         if (count("unwritten", is_left) || count("numbers", no_number)) {

@@ -22,9 +22,10 @@ struct OpVerdict {
     std::string signature;
     bool        ok = true;
     std::string measure; // "nmse", "peak", "gain", "values", "numbers", "unwritten"
-    double      error = 0;
-    double      limit = 0;
-    double      nmse  = 0;
+    double      error   = 0;
+    double      limit   = 0;
+    double      nmse    = 0;
+    int64_t     numbers = 0; // values of the reference that are numbers
     // One that differs: the first, or the one that differs most.
     std::string where; // "[i0,i1,i2,i3]"
     double      got      = 0;

@@ -7,22 +7,24 @@
 
 namespace headrace {
 
-static llama_context_ptr make_context(const llama_model * model, int32_t longest,
+static llama_context_ptr make_context(const Model & model, GraphPasses::Limits limits,
                                       ggml_backend_sched_eval_callback on_node, void * user) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx                = 64;
-    params.n_batch              = static_cast<uint32_t>(longest);
-    params.n_ubatch             = static_cast<uint32_t>(longest);
-    params.n_seq_max            = 1;
-    params.no_perf              = true;
-    params.cb_eval              = on_node;
-    params.cb_eval_user_data    = user;
+    params.n_batch              = static_cast<uint32_t>(limits.tokens);
+    params.n_ubatch             = static_cast<uint32_t>(limits.tokens);
+    params.n_seq_max            = static_cast<uint32_t>(limits.sequences);
+    // All of those without a context that later tokens see.
+    params.n_outputs_max     = model.is_causal() ? static_cast<uint32_t>(limits.outputs) : 0;
+    params.no_perf           = true;
+    params.cb_eval           = on_node;
+    params.cb_eval_user_data = user;
 
     // One: others would still be at work on the context's memory after an abort, when it is freed.
     params.n_threads = params.n_threads_batch = 1;
 
     LogCapture        log;
-    llama_context_ptr context(llama_init_from_model(const_cast<llama_model *>(model), params));
+    llama_context_ptr context(llama_init_from_model(model.get(), params));
     if (!context) {
         throw Error(failure_code(log.first_error()),
                     "a context to look at the model's graphs cannot be made: " + log.first_error());
@@ -30,24 +32,32 @@ static llama_context_ptr make_context(const llama_model * model, int32_t longest
     return context;
 }
 
-GraphPasses::GraphPasses(const Model & model, int32_t longest, ggml_backend_sched_eval_callback on_node,
+GraphPasses::GraphPasses(const Model & model, Limits limits, ggml_backend_sched_eval_callback on_node,
                          void * user)
-    : context_(make_context(model.get(), longest, on_node, user)),
+    : context_(make_context(model, limits, on_node, user)),
       vocabulary_(std::max<Token>(1, llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {
     // A pool of ours: the one that ggml would make for each pass is lost when an assertion ends the pass.
     llama_attach_threadpool(context_.get(), thread_.get(), thread_.get());
 }
 
-std::string GraphPasses::run(Kind kind, int32_t count, int32_t outputs) {
-    std::vector<Token> tokens(static_cast<size_t>(count));
-    for (Token & token : tokens) {
-        token = next_++ % vocabulary_;
+std::string GraphPasses::run(Kind kind, const Batch & wanted) {
+    const size_t                count = static_cast<size_t>(wanted.tokens);
+    std::vector<Token>          tokens(count);
+    std::vector<int8_t>         outputs(count);
+    std::vector<llama_seq_id>   sequences(count);
+    std::vector<llama_seq_id *> lists(count);
+    std::vector<int32_t>        lengths(count, 1);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i]    = next_++ % vocabulary_;
+        sequences[i] = static_cast<llama_seq_id>(i) % wanted.sequences;
+        lists[i]     = &sequences[i];
     }
-    std::vector<int8_t> wanted(tokens.size());
-    std::fill(wanted.end() - outputs, wanted.end(), int8_t{1});
+    std::fill(outputs.end() - wanted.outputs, outputs.end(), int8_t{1});
     LogCapture  log;
-    llama_batch batch = llama_batch_get_one(tokens.data(), count);
-    batch.logits      = wanted.data();
+    llama_batch batch = llama_batch_get_one(tokens.data(), wanted.tokens);
+    batch.logits      = outputs.data();
+    batch.seq_id      = lists.data();
+    batch.n_seq_id    = lengths.data();
     if (kind == Kind::embed) {
         llama_set_embeddings(context_.get(), true);
     }

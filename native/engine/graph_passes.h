@@ -12,9 +12,15 @@ namespace headrace {
 
 class GraphPasses {
   public:
-    // longest: tokens per pass at most. on_node: shown every node, on this thread.
-    // Throws Error (out_of_memory, model_invalid).
-    GraphPasses(const Model & model, int32_t longest, ggml_backend_sched_eval_callback on_node, void * user);
+    // At most: tokens per pass, and logits of them, for which memory is reserved.
+    struct Limits {
+        int32_t tokens;
+        int32_t outputs;
+        int32_t sequences = 1; // each with a cache of its own
+    };
+
+    // on_node: shown every node, on this thread. Throws Error (out_of_memory, model_invalid).
+    GraphPasses(const Model & model, Limits limits, ggml_backend_sched_eval_callback on_node, void * user);
 
     enum class Kind {
         encode, // without a context that later tokens see
@@ -22,9 +28,14 @@ class GraphPasses {
         decode
     };
 
-    // Passes these many tokens, different ones, so that experts differ, and wants logits of the last one, or of
-    // the last few. Returns what went wrong; empty: nothing.
-    std::string run(Kind kind, int32_t count, int32_t outputs = 1);
+    struct Batch {
+        int32_t tokens;        // different ones, so that experts differ
+        int32_t outputs   = 1; // logits wanted, of the last tokens
+        int32_t sequences = 1; // that the tokens are dealt out to
+    };
+
+    // Returns what went wrong; empty: nothing.
+    std::string run(Kind kind, const Batch & batch);
 
     // Whether the model has a context that later tokens see.
     bool remembers() const { return llama_get_memory(context_.get()) != nullptr; }

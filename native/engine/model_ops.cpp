@@ -40,19 +40,22 @@ double now_ms() {
 
 } // namespace
 
-std::vector<GraphOp> model_ops(const Model & model, const GraphRecorder::Concerns & concerns) {
-    using Kind = GraphPasses::Kind;
+std::vector<GraphOp> model_ops(const Model & model, const GraphRecorder::Concerns & concerns, bool slots) {
+    using Kind              = GraphPasses::Kind;
+    const int32_t sequences = slots && model.is_causal() ? 2 : 1;
     GraphRecorder recorder(concerns);
-    GraphPasses   passes(model, LENGTHS[0], GraphRecorder::on_node, &recorder);
-    const auto    run = [&](Kind kind) {
+    GraphPasses   passes(model, {LENGTHS[0], FEW, sequences}, GraphRecorder::on_node, &recorder);
+    const auto    pass = [&](Kind kind, const GraphPasses::Batch & batch) {
+        recorder.begin();
+        const std::string failure = passes.run(kind, batch);
+        if (!failure.empty()) {
+            throw Error(ErrorCode::internal, "the model's graphs cannot be looked at: " + failure);
+        }
+    };
+    const auto run = [&](Kind kind) {
         for (const int32_t length : LENGTHS) {
-            recorder.begin();
             // As of several slots; a long pass is of a single prompt.
-            const int32_t     outputs = length <= FEW ? length : 1;
-            const std::string failure = passes.run(kind, length, outputs);
-            if (!failure.empty()) {
-                throw Error(ErrorCode::internal, "the model's graphs cannot be looked at: " + failure);
-            }
+            pass(kind, {length, length <= FEW ? length : 1});
         }
     };
     if (!passes.remembers()) {
@@ -63,13 +66,17 @@ std::vector<GraphOp> model_ops(const Model & model, const GraphRecorder::Concern
         run(Kind::encode);
     }
     run(Kind::decode);
+    if (sequences > 1) {
+        // More tokens than matrix products have special kernels for: those were seen already.
+        pass(Kind::decode, {2 * FEW, 1, sequences});
+    }
     return recorder.ops();
 }
 
-SelfTestReport test_model_on_gpu(const Model & model, const std::set<std::string> & known) {
+SelfTestReport test_model_on_gpu(const Model & model, const std::set<std::string> & known, bool slots) {
     const double               start = now_ms();
     GpuSeen                    seen;
-    const std::vector<GraphOp> ops = model_ops(model, std::ref(seen));
+    const std::vector<GraphOp> ops = model_ops(model, std::ref(seen), slots);
     if (ops.empty()) {
         return {};
     }

@@ -11,11 +11,11 @@ static constexpr int32_t PREFILL_TOKENS = 5;
 std::vector<AuditedOp> audit_ops(const Model & model) {
     using Kind = GraphPasses::Kind;
     OpWatch     watch;
-    GraphPasses passes(model, PREFILL_TOKENS, OpWatch::on_node, &watch);
+    GraphPasses passes(model, {PREFILL_TOKENS, 1}, OpWatch::on_node, &watch);
     const auto  run = [&](const std::string & phase, Kind kind, int32_t count,
                           OpWatch::Stepping stepping = OpWatch::Stepping::single) {
         watch.begin(phase, stepping);
-        const std::string failure = passes.run(kind, count);
+        const std::string failure = passes.run(kind, {count});
         watch.check();
         if (!failure.empty()) {
             throw Error(ErrorCode::internal, "the " + phase + " of the op audit failed: " + failure);

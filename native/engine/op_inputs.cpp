@@ -98,6 +98,38 @@ Purpose purpose(const GraphOp & op, size_t step, size_t place) {
     }
 }
 
+// Types whose quantisation searches, for up to a minute for one small matrix. Any bits are values of theirs.
+bool takes_long(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_IQ1_S:
+        case GGML_TYPE_IQ1_M:
+        case GGML_TYPE_IQ2_XXS:
+        case GGML_TYPE_IQ2_XS:
+        case GGML_TYPE_IQ2_S:
+        case GGML_TYPE_IQ3_XXS:
+        case GGML_TYPE_IQ3_S: return true;
+        default: return false;
+    }
+}
+
+// Any bits but for the block's scale, which must be no infinity.
+void write_block(ggml_type type, uint8_t * block, Random & random) {
+    const size_t size = ggml_type_size(type);
+    for (size_t i = 0; i < size; i++) {
+        block[i] = static_cast<uint8_t>(random.next());
+    }
+    const ggml_fp16_t scale = ggml_fp32_to_fp16(0.01f);
+    if (type != GGML_TYPE_IQ1_M) {
+        std::memcpy(block, &scale, sizeof(scale)); // the first of the block's members
+        return;
+    }
+    // Four bits in each of the last four halfwords.
+    for (size_t i = 0; i < 4; i++) {
+        uint8_t & high = block[size - 8 + 2 * i + 1];
+        high           = static_cast<uint8_t>((high & 0x0F) | ((scale >> (4 * i) & 0xF) << 4));
+    }
+}
+
 // Writes an operand's elements into its block, row by row.
 class Writer {
   public:
@@ -190,6 +222,12 @@ class Writer {
     }
 
     void write_numbers(uint8_t * row, const std::vector<float> & values) {
+        if (takes_long(operand_.type)) {
+            for (size_t i = 0; i < values.size() / static_cast<size_t>(ggml_blck_size(operand_.type)); i++) {
+                write_block(operand_.type, row + i * operand_.nb[0], random_);
+            }
+            return;
+        }
         if (ggml_is_quantized(operand_.type)) {
             const std::vector<float> importance(values.size(), 1.0f);
             ggml_quantize_chunk(operand_.type, values.data(), row, 0, 1, operand_.ne[0],

@@ -2,6 +2,7 @@
 #include "engine/op_trial.h"
 
 #include "engine/error.h"
+#include "engine/shape_class.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +11,6 @@
 namespace headrace {
 
 namespace {
-
-constexpr size_t ALIGNMENT = 256; // see graph_op.cpp
 
 size_t aligned(size_t size, size_t alignment) {
     return (size + alignment - 1) / alignment * alignment;

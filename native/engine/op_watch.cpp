@@ -148,7 +148,7 @@ bool OpWatch::before(ggml_tensor & node) {
     // A pass that an abort has ended leaves its node behind; that graph is gone.
     diverted_ = nullptr;
     if (!computes(node)) {
-        return true;
+        return false;
     }
     list(node);
     if (!supports_(node)) {
@@ -156,6 +156,9 @@ bool OpWatch::before(ggml_tensor & node) {
     }
     if (stepping_ == Stepping::fused && node.op == GGML_OP_RMS_NORM) {
         return false;
+    }
+    if (is_on_gpu(node)) {
+        return false; // nothing of it can be seen, and a wait after each node takes longer than the node
     }
     if (provable(node)) {
         divert_output(node);

@@ -4,7 +4,9 @@
 
 #include "headrace.h"
 
+#include <iterator>
 #include <map>
+#include <string_view>
 
 namespace headrace::soak {
 
@@ -44,10 +46,15 @@ const std::map<std::string, json> & known_values() {
 // The same for loading.
 const std::map<std::string, json> & known_load_values() {
     static const std::map<std::string, json> values = {
-        {"contextSize", {CONTEXT}},          {"threads", {2}},
-        {"batchSize", {3, 16, 64}},          {"queueLimit", {8, 64}},
-        {"prefixCacheBytes", {0, 300000}},   {"prefixCacheDiskBytes", {0, 300000}},
-        {"speculation", {"none", "prompt"}}, {"draftTokens", {1, 4}},
+        {"contextSize", {CONTEXT}},
+        {"threads", {2}},
+        {"batchSize", {3, 16, 64}},
+        {"queueLimit", {8, 64}},
+        {"prefixCacheBytes", {0, 300000}},
+        {"prefixCacheDiskBytes", {0, 300000}},
+        {"speculation", {"none", "prompt"}},
+        {"draftTokens", {1, 4}},
+        {"backend", {"cpu"}},
     };
     return values;
 }
@@ -66,6 +73,10 @@ constexpr std::pair<const char *, const char *> KNOWN[] = {
     {"List three colors.", "1. red\n2. green\n3. blue"},
     {"Hello!", "Hello! I am a tiny mixture of experts model made for tests."},
 };
+
+// How the last of them begins: after each token, the text so far.
+constexpr std::pair<int64_t, const char *> BEGINNING[] = {
+    {56, "H"}, {478, "Hell"}, {95, "Hello"}, {17, "Hello!"}, {339, "Hello! I"}, {744, "Hello! I am"}};
 
 std::string story() {
     return "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n";
@@ -193,13 +204,24 @@ Command CommandMaker::valid(int64_t id) {
     Command command;
     if (random_.chance(0.07)) {
         const auto & [question, answer] = random_.pick(KNOWN);
-        command.expectation             = {true, true, "", answer};
+        command.expectation             = {true, true, "", answer, {}, ""};
         const std::string system        = random_.chance(0.5) ? "" : "You are a helpful assistant.";
-        command.text                    = json({{"id", id},
-                                                {"operation", "chat"},
-                                                {"messages", conversation(question, system)},
-                                                {"options", {{"temperature", 0}, {"maxTokens", 40}}}})
-                                              .dump();
+        json              request       = {{"id", id},
+                                           {"operation", "chat"},
+                                           {"messages", conversation(question, system)},
+                                           {"options", {{"temperature", 0}, {"maxTokens", 40}}}};
+        if (std::string_view(question) == std::rbegin(KNOWN)->first && random_.chance(0.5)) {
+            Expectation & expected = command.expectation;
+            for (size_t count = random_.below(std::size(BEGINNING) + 1), i = 0; i < count; i++) {
+                expected.told_ids.push_back(BEGINNING[i].first);
+                expected.told_text = BEGINNING[i].second;
+            }
+            request["replay"] = {{"tokenIds", expected.told_ids},
+                                 {"text", expected.told_text},
+                                 {"elapsedMs", 2.5},
+                                 {"seed", 7}};
+        }
+        command.text = request.dump();
         return command;
     }
     const std::string operation   = random_.chance(0.7) ? (random_.chance(0.9) ? "query" : "chat")
@@ -234,10 +256,10 @@ Command CommandMaker::broken(int64_t id) {
     const std::string invalid_request = "invalid_request";
     const std::string invalid_option  = "invalid_option";
     const auto        refused         = [](std::string text, std::string code) {
-        return Command{std::move(text), true, {true, false, std::move(code), ""}};
+        return Command{std::move(text), true, {true, false, std::move(code), "", {}, ""}};
     };
     const auto unreadable = [](std::string text) { return Command{std::move(text), false, {}}; };
-    switch (random_.below(18)) {
+    switch (random_.below(20)) {
         case 0: return unreadable("");
         case 1: return unreadable("{\"id\": " + std::to_string(id));
         case 2: return unreadable("[" + query.dump() + "]");
@@ -255,6 +277,8 @@ Command CommandMaker::broken(int64_t id) {
         case 14: return refused(with({{"options", {{"maxTokens", "many"}}}}), invalid_option);
         case 15: return refused(with({{"options", {{"maxTokens", 1e300}}}}), invalid_option);
         case 16: return refused(with({{"options", {{"stop", {1, 2}}}}}), invalid_option);
+        case 17: return refused(with({{"replay", {{"tokenIds", {56, 99999}}}}}), invalid_request);
+        case 18: return refused(with({{"replay", {{"tokenIds", {56}}, {"text", "J"}}}}), invalid_request);
         default:
             return refused(json({{"id", id}, {"operation", "chat"}, {"messages", json::array()}}).dump(),
                            invalid_request);
@@ -264,7 +288,7 @@ Command CommandMaker::broken(int64_t id) {
 Command CommandMaker::lasting(int64_t id, int64_t tokens) {
     const json options = {{"maxTokens", tokens}, {"temperature", 0}};
     const json request = {{"id", id}, {"operation", "query"}, {"prompt", story()}, {"options", options}};
-    return {request.dump(), true, {true, true, "", ""}};
+    return {request.dump(), true, {true, true, "", "", {}, ""}};
 }
 
 } // namespace headrace::soak

@@ -6,7 +6,10 @@ namespace headrace::soak {
 using nlohmann::json;
 
 void Ledger::submitted(int64_t id, Expectation expectation) {
-    entries_[id].expectation = std::move(expectation);
+    Entry & entry     = entries_[id];
+    entry.text        = expectation.told_text;
+    entry.token_ids   = expectation.told_ids;
+    entry.expectation = std::move(expectation);
 }
 
 void Ledger::cancelled(int64_t id) {

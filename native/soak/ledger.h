@@ -19,6 +19,9 @@ struct Expectation {
     bool        plain     = false; // nothing in it may be refused, but for a full queue
     std::string refusal;           // the error code it must fail with; empty if it need not fail
     std::string answer;            // the text of a result that ends by itself; empty if it is not known
+    // What was told of the answer before, by another engine: its tokens and their text.
+    std::vector<int64_t> told_ids  = {};
+    std::string          told_text = {};
 };
 
 struct Counts {

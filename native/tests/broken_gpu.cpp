@@ -18,6 +18,7 @@ struct BrokenGpu::Parts {
     ggml_backend_reg                         registry{};
     ggml_backend_device                      device{};
     ggml_backend_buffer_type                 memory{};
+    size_t                                   graphs = 0;
     ggml_backend_ptr                         backend; // last, to end first
 };
 
@@ -30,8 +31,9 @@ BrokenGpu::Parts & parts_of(ggml_backend_dev_t device) {
 ggml_status compute(ggml_backend_t backend, ggml_cgraph * graph) {
     BrokenGpu::Parts & parts = parts_of(backend->device);
     ggml_tensor *      last  = ggml_graph_node(graph, -1);
-    const bool         spoil = parts.spoil && parts.op == ggml_op_desc(last);
-    std::string        before;
+    parts.graphs++;
+    const bool  spoil = parts.spoil && parts.op == ggml_op_desc(last);
+    std::string before;
     if (spoil) {
         before.assign(static_cast<const char *>(last->data), ggml_nbytes(last));
     }
@@ -107,6 +109,10 @@ BrokenGpu::~BrokenGpu() = default;
 
 ggml_backend_dev_t BrokenGpu::device() const {
     return &parts_->device;
+}
+
+size_t BrokenGpu::graphs() const {
+    return parts_->graphs;
 }
 
 ggml_backend_t BrokenGpu::backend() const {

@@ -28,6 +28,9 @@ class BrokenGpu {
     ggml_backend_dev_t device() const;
     ggml_backend_t     backend() const;
 
+    // How many graphs it has computed.
+    size_t graphs() const;
+
     struct Parts;
 
   private:

@@ -96,11 +96,17 @@ std::vector<GraphOp> other_ops() {
     bench.add(ggml_rope_ext(context, bench.input(F32, 64, 4, 7), bench.input(I32, 7), bench.input(F32, 32),
                             64, GGML_ROPE_TYPE_NEOX, 2048, 10000, 1, 0, 1, 32, 1));
     bench.add(ggml_soft_max_ext(context, bench.input(F32, 256, 7, 4), bench.input(F32, 256, 7), 0.125f, 0));
-    for (const ggml_type weights : {F32, F16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0,
-                                    GGML_TYPE_Q6_K, GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL}) {
+    for (const ggml_type weights :
+         {F32, F16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q6_K,
+          GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_IQ3_S, GGML_TYPE_IQ3_XXS,
+          GGML_TYPE_IQ2_S, GGML_TYPE_IQ2_XS, GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ1_S, GGML_TYPE_IQ1_M}) {
         bench.add(ggml_mul_mat(context, bench.input(weights, 768, 4096), bench.input(F32, 768, 5)));
         bench.add(ggml_get_rows(context, bench.input(weights, 512, 4096), bench.input(I32, 7)));
     }
+    bench.add(ggml_ssm_conv(context, bench.input(F32, 7 + 3, 32, 2), bench.input(F32, 4, 32)));
+    bench.add(ggml_ssm_scan(context, bench.input(F32, 16, 8, 4, 2), bench.input(F32, 8, 4, 7, 2),
+                            bench.input(F32, 4, 7, 2), bench.input(F32, 1, 4), bench.input(F32, 16, 1, 7, 2),
+                            bench.input(F32, 16, 1, 7, 2), bench.input(I32, 2), 1));
     return bench.describe();
 }
 
@@ -235,6 +241,7 @@ TEST_CASE("gpu_self_test: the CPU agrees with itself about every operation of a 
         REQUIRE(verdict);
         CHECK_MESSAGE(verdict->ok, verdict->text());
         CHECK(verdict->error == 0);
+        CHECK(verdict->numbers == op.output().elements()); // else there is nothing to compare
     }
 }
 
@@ -251,10 +258,17 @@ TEST_CASE("gpu_self_test: an operation that computes nothing is caught (case G13
 }
 
 TEST_CASE("gpu_self_test: a single wrong value among thousands is caught") {
+    // By as much as values are large.
     const auto one = [](ggml_tensor & node, const std::string &) {
-        int64_t place = 0;
+        int64_t place  = 0;
+        double  square = 0;
         change_numbers(node, [&](float value) {
-            return place++ == ggml_nelements(&node) / 2 ? value + 1 + std::abs(value) : value;
+            square += static_cast<double>(value) * value;
+            return value;
+        });
+        const double size = std::sqrt(square / static_cast<double>(ggml_nelements(&node)));
+        change_numbers(node, [&](float value) {
+            return place++ == ggml_nelements(&node) / 2 ? value + static_cast<float>(size) : value;
         });
     };
     CHECK(lines(missed(one, is_float)) == "");

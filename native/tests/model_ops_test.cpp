@@ -98,6 +98,19 @@ TEST_CASE("model_ops: kernels for one token, for few and for many are all record
     CHECK(ops.size() <= 48);
 }
 
+TEST_CASE("model_ops: slots with caches of their own need attention over several at once") {
+    const BrokenGpu            gpu;
+    const Model                model = load(gpu.device());
+    const std::vector<GraphOp> one = model_ops(model, is_on_gpu), several = model_ops(model, is_on_gpu, true);
+    const auto                 over_two = [](const GraphOp & op) {
+        return signature(op).find("f32[64,<20,4,2] × f16[64,256,2,2]") != std::string::npos;
+    };
+    CHECK(std::none_of(one.begin(), one.end(), over_two));
+    CHECK(std::count_if(several.begin(), several.end(), over_two) == 1);
+    CHECK(several.size() <= one.size() + 3);
+    CHECK(test_model_on_gpu(model, {}, true).tested == several.size());
+}
+
 TEST_CASE("model_ops: the names are the same each time") {
     const BrokenGpu one, other;
     const auto      names = [](const BrokenGpu & gpu) {

@@ -1,6 +1,8 @@
 // The op audit of real files: the models of tests/data.
 #include "engine/op_audit.h"
 
+#include "broken_gpu.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -43,4 +45,16 @@ TEST_CASE("op_audit: a mixture of experts has its ops in both phases, each with 
     }
     CHECK_FALSE(find(ops, "decode", "VIEW"));
     CHECK_FALSE(find(ops, "decode", "RESHAPE"));
+}
+
+TEST_CASE("op_audit: what is on a GPU is listed as such, in graphs as they are, not node by node") {
+    const BrokenGpu   gpu;
+    const Model       model({std::string(HR_TEST_DATA) + "/moe-trained-q4_k_m.gguf"}, false, nullptr,
+                            Placement{gpu.device(), -1});
+    const auto        ops   = audit_ops(model);
+    const AuditedOp * found = find(ops, "decode", "MUL_MAT_ID");
+    REQUIRE(found);
+    CHECK(found->backend == "Broken");
+    CHECK(found->count > 2);
+    CHECK(gpu.graphs() < 10);
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from bench.gpu_agreement import RUN, Questions, beginnings, compare, divergence
+from bench.gpu_agreement import Questions, beginnings, compare, divergence
 from tests.browser.conftest import tab_opener
 
 pytestmark = pytest.mark.browser
@@ -38,9 +38,9 @@ def agree(f16_browser: Browser, repo_root: Path, artifacts_dir: Path) -> Agree:
         with tab_opener(f16_browser, files, repo_root, artifacts_dir) as open_tab:
             tab = open_tab()
             address = tab.run("() => new URL('/models/tiny.gguf', location.href).href")
-            cpu, gpu = (tab.run(RUN, questions.to_page(address, backend)) for backend in ("cpu", "webgpu"))
-        assert (cpu["backend"], gpu["backend"]) == ("cpu", "webgpu")
-        return {**compare(cpu, gpu), "gpu": gpu, "cpu": cpu}
+            runs = questions.ask(tab.run, address)
+        assert [runs[name]["backend"] for name in ("cpu", "gpu")] == ["cpu", "webgpu"]
+        return {**compare(runs["cpu"], runs["gpu"]), **runs}
 
     return agree
 
@@ -54,7 +54,7 @@ def shared_model(repo_root: Path, name: str) -> Path:
 
 def test_the_tiny_mixture_of_experts(agree: Agree, tiny_model: Path) -> None:
     """Q4_K, Q5_K, Q6_K and Q8_0, routed."""
-    outcome = agree(tiny_model, Questions(chats=KNOWN, queries=["1, 2, 3,"]))
+    outcome = agree(tiny_model, Questions(chats=KNOWN, queries=["Once upon a time"]))
     assert all(outcome["sameTexts"])
     per_token = outcome["gpu"]["perToken"]
     # What ggml does by itself: 14 waits and a write for each dispatch.
@@ -70,10 +70,11 @@ def test_other_quantisations_of_it(agree: Agree, repo_root: Path, quantised: str
 
 
 def test_smollm2(agree: Agree, demo_model: Path) -> None:
-    outcome = agree(demo_model, Questions(queries=["1, 2, 3, 4, 5, 6,"], prefixes=24))
+    outcome = agree(demo_model, Questions(queries=["1, 2, 3, 4, 5, 6,"], forced=48))
     assert outcome["sameTexts"] == [True]
-    assert outcome["top1"] >= 0.97 or outcome["top1"] * outcome["positions"] >= outcome["positions"] - 1
-    assert outcome["klMean"] < 0.02
+    # In so few places one near tie is more than 3 %; `bench gpu` looks at 256.
+    assert outcome["top1"] >= 0.95
+    assert outcome["klMean"] < 0.01
 
 
 def test_minilm_s_vectors(agree: Agree, minilm_f16: Path) -> None:

@@ -198,12 +198,8 @@ function layersReason(use, why) {
  * @returns {string}
  */
 function whyCpu(error, { adapter }) {
-  const figures = Object.entries(error.detail)
-    .filter(([, value]) => typeof value === "number" || typeof value === "string")
-    .map(([name, value]) => `${name} ${typeof value === "number" ? Number(value.toPrecision(3)) : value}`);
-  const told = figures.length > 0 ? `${error.message} (${figures.join(", ")})` : error.message;
-  if (error instanceof KnownFailure) {
-    return `CPU: on ${error.day} the GPU (${adapterName(adapter.info)}) was found to fail: ${told}.`;
-  }
-  return `CPU after all, because the GPU (${adapterName(adapter.info)}) failed: ${told}.`;
+  const name = adapterName(adapter.info);
+  return error instanceof KnownFailure
+    ? `CPU: on ${error.day} the GPU (${name}) was found to fail: ${error.message}.`
+    : `CPU after all, because the GPU (${name}) failed: ${error.message}.`;
 }

@@ -1,7 +1,7 @@
-"""The choice of the GPU in real pages: taken where all is there, left with a reason where not, no abort.
+"""What the worker tries on the GPU, gives up, and remembers, with the real store, engine and browser.
 
-Counterparts: `tests/web/backend_choice.test.js` and `tests/web/backend_attempts.test.js` have every case, on
-facts and fakes; here it is the browser, the worker and the engine that decide.
+Counterparts: `web/worker/backend_attempts.js`, `gpu_verdicts.js` and `engine_loader.js`, and their tests in
+`tests/web`, which have every case on fakes. What an endpoint does on the GPU is in test_gpu_endpoint.py.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Route
 
 from tests.browser.conftest import OpenTab
+from tests.browser.gpu_wrapper import EngineGpu, GpuTraits, ShaderEdit
 from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -20,6 +21,8 @@ ANSWER = "Hello! I am a tiny mixture of experts model made for tests."
 LOAD = """(options) => told(
   client.add("model", Endpoint.local({ model: "/models/tiny.gguf", threads: 1, ...options }))
     .then((model) => client.capabilities(model)))"""
+
+REMOVE = "() => client.remove('model')"
 
 CHAT = """async () => {
   const messages = [{ role: "user", content: "Hello!" }];
@@ -42,8 +45,6 @@ GPUDevice.prototype.popErrorScope = async function () {
 };
 """
 
-NO_DEVICE = 'GPUAdapter.prototype.requestDevice = () => Promise.reject(new Error("no device today"));'
-
 COUNT_THREADS = """
 globalThis.threads = { started: 0, ended: 0 };
 globalThis.Worker = class extends Worker {
@@ -58,17 +59,7 @@ globalThis.Worker = class extends Worker {
 };
 """
 
-# An adapter with smaller limits (case E4).
-SMALLER = """
-const { requestAdapter } = GPU.prototype;
-GPU.prototype.requestAdapter = async function (options) {
-  const adapter = await requestAdapter.call(this, options);
-  const limits = {};
-  for (const name in adapter.limits) limits[name] = adapter.limits[name];
-  Object.defineProperty(adapter, "limits", { value: { ...limits, ...LIMITS } });
-  return adapter;
-};
-"""
+NO_DEVICE = GpuTraits(device="rejects")
 
 
 def load(tab: Tab, **options: Any) -> Mapping[str, Any]:
@@ -91,76 +82,31 @@ def in_worker(tab: Tab, script: str) -> None:
     tab.page.route("**/before.js", lambda route: route.fulfill(body=script, content_type="text/javascript"))
 
 
-def test_auto_leaves_a_software_adapter_alone_and_says_why(open_gpu_tab: OpenTab) -> None:
-    tab = open_gpu_tab()
-    found = load(tab)["value"]
-    assert (found["backend"], found["gpu"]) == ("cpu", None)
-    assert "software" in found["reasons"][0]
-    assert tab.run(CHAT) == ANSWER
-
-
-@pytest.mark.parametrize("artifact", ["st", "mt"])
-def test_the_gpu_computes_where_it_is_wanted(open_gpu_tab: OpenTab, artifact: str) -> None:
-    tab = open_gpu_tab()
-    found = load(tab, allowSoftwareAdapter=True, artifact=artifact)["value"]
-    assert found["backend"] == "webgpu", found["reasons"]
-    assert found["gpu"]["adapter"]["features"].count("shader-f16") == 1
-    assert tab.run(CHAT) == ANSWER
-
-
 def test_an_adapter_without_f16_is_not_touched(open_swiftshader_tab: OpenTab) -> None:
     """Case E3."""
-    tab = open_swiftshader_tab()
-    in_worker(tab, 'GPU.prototype.requestAdapter = () => { throw new Error("touched"); };')
+    tab = open_swiftshader_tab(gpu=GpuTraits())
     found = load(tab, allowSoftwareAdapter=True)["value"]
     assert found["backend"] == "cpu"
     assert "shader-f16" in found["reasons"][0]
+    assert EngineGpu(tab).seen()["devices"] == 0
     assert tab.run(CHAT) == ANSWER
 
 
-def test_what_is_missing_for_the_gpu_by_name_is_an_error(open_swiftshader_tab: OpenTab) -> None:
-    """Case E3."""
-    error = load(open_swiftshader_tab(), backend="webgpu")["error"]
-    assert error["code"] == "environment_unsupported"
-    assert error["detail"]["missing"] == ["shader-f16"]
-
-
-def test_limits_that_are_too_small_lead_to_the_cpu(open_gpu_tab: OpenTab) -> None:
+def test_a_limit_that_is_too_small_leads_to_the_cpu(open_gpu_tab: OpenTab) -> None:
     """Case E4."""
-    limits = "{ maxComputeInvocationsPerWorkgroup: 128 }"
-    tab = open_gpu_tab(init_script=SMALLER.replace("LIMITS", limits))
+    tab = open_gpu_tab(gpu=GpuTraits(limits={"maxComputeWorkgroupSizeX": 256}))
     found = load(tab, allowSoftwareAdapter=True)["value"]
     assert found["backend"] == "cpu"
-    assert "maxComputeInvocationsPerWorkgroup of 128, and 256 is needed" in found["reasons"][0]
-
-
-@pytest.mark.parametrize("artifact", ["st", "mt"])
-def test_a_gpu_that_fails_leads_to_the_cpu(open_gpu_tab: OpenTab, artifact: str) -> None:
-    """Case E5: the worker's adapter gives no device."""
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE)
-    found = load(tab, allowSoftwareAdapter=True, artifact=artifact)["value"]
-    assert (found["backend"], found["gpu"]) == ("cpu", None)
-    assert found["reasons"][-1].startswith("CPU after all")
-    assert "no device today" in found["reasons"][-1]
-    assert tab.run(CHAT) == ANSWER
-
-
-def test_a_gpu_asked_for_by_name_that_fails_is_an_error(open_gpu_tab: OpenTab) -> None:
-    """Case E5."""
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE)
-    error = load(tab, backend="webgpu")["error"]
-    assert error["code"] == "gpu_failed"
-    assert "no device today" in error["message"]
+    assert "maxComputeWorkgroupSizeX of 256, and 1024 is needed" in found["reasons"][0]
 
 
 def test_fewer_layers_when_the_gpu_has_little_room(open_gpu_tab: OpenTab) -> None:
     """Case E6."""
-    tab = open_gpu_tab()
-    in_worker(tab, LITTLE_ROOM.replace("ROOM", str(4 * 2**20)))
+    tab = open_gpu_tab(gpu=GpuTraits())
+    in_worker(tab, LITTLE_ROOM.replace("ROOM", str(3 * 2**20)))
     found = load(tab, allowSoftwareAdapter=True, artifact="st")["value"]
     assert found["backend"] == "webgpu", found["reasons"]
+    assert EngineGpu(tab).seen()["devices"] == 2, "one for each attempt"
     assert "layers on the GPU: more did not fit" in found["reasons"][-1]
     assert tab.run(CHAT) == ANSWER
 
@@ -176,9 +122,54 @@ def test_no_room_for_the_layers_that_were_asked_for_leads_to_the_cpu(open_gpu_ta
 
 
 def test_a_failed_attempt_leaves_no_threads_behind(open_gpu_tab: OpenTab) -> None:
-    tab = open_gpu_tab()
-    in_worker(tab, NO_DEVICE + COUNT_THREADS)
+    tab = open_gpu_tab(gpu=GpuTraits(), gpu_workers=[NO_DEVICE])
+    in_worker(tab, COUNT_THREADS)
     found = load(tab, allowSoftwareAdapter=True, artifact="mt", threads=2)["value"]
     assert (found["backend"], found["threads"]) == ("cpu", 2)
     assert tab.page.workers[0].evaluate("() => threads") == {"started": 2, "ended": 1}
     assert tab.run(CHAT) == ANSWER
+
+
+def self_test(tab: Tab, **options: Any) -> tuple[int, int]:
+    """Loads on the GPU: operations that were compared, and those that were known to agree."""
+    found = load(tab, backend="webgpu", **options)["value"]["gpu"]["selfTest"]
+    tab.run(REMOVE)
+    return found["tested"], found["known"]
+
+
+def test_what_has_agreed_is_not_compared_again(open_gpu_tab: OpenTab) -> None:
+    tab = open_gpu_tab()
+    tested, known = self_test(tab)
+    assert tested > 0
+    assert known == 0
+    assert self_test(tab) == (0, tested)
+    assert self_test(tab, gpuSelfTest="force") == (tested, 0)
+    assert self_test(tab, gpuSelfTest="skip")[0] == 0
+    files = tab.run(
+        """async () => {
+          const root = await navigator.storage.getDirectory();
+          const folder = await root.getDirectoryHandle("headrace-webgpu");
+          const names = [];
+          for await (const name of folder.keys()) names.push(name);
+          return names;
+        }"""
+    )
+    assert len(files) == 1
+    assert files[0].endswith(".json")
+
+
+# As in test_gpu_endpoint.py.
+BROKEN = ShaderEdit(find="sc0 & 0x3F3Fu", replace="sc0 & 0x1F1Fu")
+
+
+def test_a_gpu_that_was_found_wrong_is_not_started_again(open_gpu_tab: OpenTab) -> None:
+    """Case E7."""
+    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[BROKEN]))
+    for beginning, devices in [("CPU after all, because", 1), ("CPU: on ", 0)]:
+        found = load(tab, allowSoftwareAdapter=True)["value"]
+        assert found["backend"] == "cpu"
+        assert found["reasons"][-1].startswith(beginning)
+        assert "MUL_MAT" in found["reasons"][-1]
+        assert EngineGpu(tab).seen()["devices"] == devices
+        assert tab.run(CHAT) == ANSWER
+        tab.run(REMOVE)
