@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.backend_cases import TYPES, Case
-from bench.backend_ops import parse_result
+from bench.backend_program import parse_result
 from bench.backend_table import Outcome, Result, Results, Versions, document, summary
 
 VERSIONS = Versions(ggml="1", chromium="2", mesa="Mesa 3", program="4")

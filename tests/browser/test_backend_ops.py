@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from bench.backend_cases import Case
-from bench.backend_ops import PROGRAM, BackendOps, program_page
+from bench.backend_program import PROGRAM, BackendOps, program_page
 from bench.backend_table import Outcome, Result
 from build_tools.workspace import Workspace
 from tests.browser.broken_kernels import Q4_K_TILE, Q4_K_VECTOR

@@ -1,6 +1,6 @@
 // llama.cpp's test-backend-ops for a page: its main(), called with arguments, with ggml-webgpu as the backend to test.
 //
-// Counterparts: bench/backend_ops.js, the worker that calls this; bench/backend_ops.py, which chooses the arguments.
+// Counterparts: bench/backend_program.js, the worker that calls this; bench/backend_program.py, which gives the arguments.
 // The tests are llama.cpp's own, unchanged: CMakeLists.txt only gives their main() another name.
 #include <ggml-backend.h>
 #include <ggml-webgpu.h>

@@ -1,6 +1,6 @@
 // A worker that calls llama.cpp's test-backend-ops, compiled to WebAssembly, on the page's WebGPU adapter.
 //
-// Counterparts: backend_ops.py, which starts it and reads what it tells; native/webgpu/tests/backend_ops.cpp, which it
+// Counterparts: backend_program.py, which starts it and reads what it tells; native/webgpu/tests/backend_ops.cpp, which it
 // calls. `data` of a first message: {origin, glue, wasm}; of every further one: the arguments of a run.
 //
 // Tells {line} for whatever is printed, {status} when the program is ready (0) and at the end of a run, or {error}.
