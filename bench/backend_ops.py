@@ -1,8 +1,8 @@
 """llama.cpp's test-backend-ops in a page, on a WebGPU adapter with shader-f16: is ggml-webgpu right?
 
 Run by `python3 -m build_tools bench -- backend-ops`. Counterparts: `backend_program.py`, the program in the
-page; `backend_cases.py`, which chooses the cases; `backend_table.py`, which writes the results down. The adapter
-is Mesa's software driver: what it says of speed means nothing.
+page; `backend_cases.py`, which chooses the cases; `backend_table.py`, which writes the results down. The
+adapter is Mesa's software driver: what it says of speed means nothing.
 """
 
 import argparse

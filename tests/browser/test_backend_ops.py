@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from playwright.sync_api import Browser, Page
 
-from bench.backend_cases import Case
+from bench.backend_cases import TYPES, Case
 from bench.backend_program import PROGRAM, BackendOps, program_page
 from bench.backend_table import Outcome, Result
 from build_tools.workspace import Workspace
@@ -43,6 +43,15 @@ def outcomes(page: Page, cases: Sequence[Case], edits: Sequence[ShaderEdit] = ()
     program.run_cases(cases, results.append)
     program.close()
     return {result.case.name: result for result in results}
+
+
+def test_the_backend_multiplies_by_weights_of_every_type_that_is_claimed(page: Page) -> None:
+    program = BackendOps(page)
+    listed = program.list_cases()
+    program.close()
+    assert set(CASES) <= set(listed)
+    products = {case.type for case in listed if case.op == "MUL_MAT" and case.supported}
+    assert products >= set(TYPES)
 
 
 def test_what_the_gpu_computes_is_what_the_cpu_computes(page: Page) -> None:
