@@ -50,6 +50,7 @@ LLAMA_PARTS = (
     "common",
     "vendor",
     "tools/mtmd",
+    "tests/test-backend-ops.cpp",
     "models/templates",
 )
 

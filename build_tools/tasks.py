@@ -39,7 +39,7 @@ TASKS = {
     "test": "set up, check and run every test",
     "soak": "random operations on the engine under sanitizers",
     "fuzz": "damaged commands and models under a sanitizer",
-    "bench": "measure speed: decode (unless named), store, streams or scheduler",
+    "bench": "measure speed: decode (unless named), store, streams or scheduler; or try GPU ops: backend-ops",
     "package": "build the wheel",
     "all": "set up and build everything, the wheel included",
     "clean": "delete the build folder; the shared cache stays",
@@ -80,6 +80,10 @@ def bench_steps(workspace: Workspace, measurement: str) -> list[Step]:
     steps = {
         "scheduler": [sources, native_step(workspace, tests=True)],
         "streams": [sources, native_step(workspace), demo_model_step(workspace)],
+        "backend-ops": [
+            *(toolchain_step(workspace), sources, wasm_step(workspace)),
+            *(chromium_step(workspace), gpu_adapter_step(workspace)),
+        ],
     }
     return steps.get(measurement) or task_steps("bench", workspace)
 

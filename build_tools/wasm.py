@@ -31,8 +31,8 @@ from build_tools.workspace import Workspace
 ARTIFACTS = {"st": "headrace-st", "mt": "headrace-mt"}
 """Single-thread and pthread artifact: name in the manifest → file name. Each is compiled by itself."""
 
-TARGETS = {"st": ("headrace", "headrace_webgpu_tests"), "mt": ("headrace",)}
-"""What is built of each. The tests of native/webgpu, which only a browser can run, are built once."""
+TARGETS = {"st": ("headrace", "headrace_webgpu_tests", "headrace_backend_ops"), "mt": ("headrace",)}
+"""What is built of each. The tests of the GPU path, which only a browser can run, are built once."""
 
 MANIFEST = "manifest.json"
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route
 
+from tests.browser.broken_kernels import Q4_K_VECTOR
 from tests.browser.conftest import OpenTab
-from tests.browser.gpu_wrapper import EngineGpu, GpuTraits, ShaderEdit
+from tests.browser.gpu_wrapper import EngineGpu, GpuTraits
 from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -158,13 +159,9 @@ def test_what_has_agreed_is_not_compared_again(open_gpu_tab: OpenTab) -> None:
     assert files[0].endswith(".json")
 
 
-# As in test_gpu_endpoint.py.
-BROKEN = ShaderEdit(find="sc0 & 0x3F3Fu", replace="sc0 & 0x1F1Fu")
-
-
 def test_a_gpu_that_was_found_wrong_is_not_started_again(open_gpu_tab: OpenTab) -> None:
     """Case E7."""
-    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[BROKEN]))
+    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[Q4_K_VECTOR]))
     for beginning, devices in [("CPU after all, because", 1), ("CPU: on ", 0)]:
         found = load(tab, allowSoftwareAdapter=True)["value"]
         assert found["backend"] == "cpu"

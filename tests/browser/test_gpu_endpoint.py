@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.browser.broken_kernels import Q4_K_VECTOR
 from tests.browser.conftest import OpenTab
-from tests.browser.gpu_wrapper import SMALL_LIMITS, GpuTraits, ShaderEdit
+from tests.browser.gpu_wrapper import SMALL_LIMITS, GpuTraits
 from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -111,13 +112,9 @@ def test_an_adapter_that_gives_no_device(open_gpu_tab: OpenTab) -> None:
     assert greet(tab, backend="webgpu")["error"]["code"] == "gpu_failed"
 
 
-# One constant of the matrix-vector kernels of Q4_K and Q5_K: scales of blocks lose their highest bit.
-BROKEN = ShaderEdit(find="sc0 & 0x3F3Fu", replace="sc0 & 0x1F1Fu")
-
-
 def test_a_broken_kernel_is_found_before_the_first_token(open_gpu_tab: OpenTab) -> None:
     """Case E7."""
-    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[BROKEN]))
+    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[Q4_K_VECTOR]))
     error = greet(tab, backend="webgpu")["error"]
     assert error["code"] == "gpu_mismatch"
     assert "MUL_MAT" in error["detail"]["op"]
@@ -132,7 +129,7 @@ def test_a_broken_kernel_is_found_before_the_first_token(open_gpu_tab: OpenTab) 
 
 def test_with_the_self_test_skipped_a_broken_kernel_speaks(open_gpu_tab: OpenTab) -> None:
     """The kernel of the test above is really wrong: it is the self-test that keeps it from speaking."""
-    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[BROKEN]))
+    tab = open_gpu_tab(gpu=GpuTraits(shader_edits=[Q4_K_VECTOR]))
     run = greet(tab, backend="webgpu", gpuSelfTest="skip")
     answer = run["answer"]
     assert "error" in answer or answer["value"]["text"] != GREETING
