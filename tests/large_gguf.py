@@ -5,6 +5,7 @@ are nowhere.
 """
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,16 @@ def roomy_parrot(path: Path, alignment: int, *, seed: int = 1, says: str = "abc"
     return path
 
 
-def heavy_parrot(path: Path, hidden: int = 72_000) -> Path:
+def heavy_parrot(path: Path, hidden: int = 72_000, blocks: int = 1) -> Path:
     """Writes a parrot of "abc" whose tensors are as large as the file: 249 MB; returns `path`.
 
-    What its wide feed-forward layer computes is zero, so that the answer is the same.
+    What its wide feed-forward layers compute is zero, so that the answer is the same.
     """
     gguf = parrot([b"a", b"b", b"c"], template=TEMPLATE)
+    gguf.metadata["llama.block_count"] = Value(UINT32, blocks)
+    block = [tensor for tensor in gguf.tensors if tensor.name.startswith("blk.0.")]
+    for number in range(1, blocks):
+        gguf.tensors += [replace(one, name=one.name.replace("blk.0", f"blk.{number}")) for one in block]
     gguf.metadata["llama.feed_forward_length"] = Value(UINT32, hidden)
     noise = np.random.default_rng(1)
     for tensor in gguf.tensors:
