@@ -33,12 +33,12 @@ Written by the measurement itself; repeat it with
 
 test-backend-ops has thousands of cases. Of each op and type those are chosen that show every pair of values
 of two parameters, sizes by their class (of a product's columns: 1, 2–8, 9–16, 17–63, more), up to a number
-that `bench/backend_cases.py` sets. Left out are cases of attention that would take minutes each.
-Inputs are random and differ from run to run.
+that `bench/backend_cases.py` sets. Left out are cases of attention that would take minutes each. Inputs are
+random and differ from run to run.
 
 `7`: so many cases passed. `7, cpu 2`: 2 further ones are not supported, the engine computes them on the
-CPU. `cpu`: none is supported. `FAILED 1 of 7`: see below. `–`: test-backend-ops has no such case. `?`: not
-run.
+CPU. `cpu`: none is supported. Of these cases three at most are named. `FAILED 1 of 7`: see below. `–`:
+test-backend-ops has no such case. `?`: not run.
 
 A column is the type of the weights (or of the cache, or of what is copied to or from); other inputs are of
 any of these types.
