@@ -36,8 +36,15 @@ std::optional<GpuFault> webgpu_fault() {
 
 GpuCounters webgpu_counters() {
     const webgpu::Counters & counters = webgpu::counters();
-    return {counters.dispatches, counters.submits, counters.waits, counters.maps,
-            counters.writes,     counters.written, counters.read};
+    return {.dispatches    = counters.dispatches,
+            .submits       = counters.submits,
+            .spared_waits  = counters.spared_waits,
+            .bind_groups   = counters.bind_groups,
+            .waits         = counters.waits,
+            .maps          = counters.maps,
+            .writes        = counters.writes,
+            .written_bytes = counters.written,
+            .read_bytes    = counters.read};
 }
 
 } // namespace

@@ -37,9 +37,14 @@ json model_json(const ModelInfo & model) {
 }
 
 json gpu_json(const GpuCounters & gpu) {
-    return {{"dispatches", gpu.dispatches}, {"submits", gpu.submits},
-            {"waits", gpu.waits},           {"maps", gpu.maps},
-            {"writes", gpu.writes},         {"writtenBytes", gpu.written_bytes},
+    return {{"dispatches", gpu.dispatches},
+            {"submits", gpu.submits},
+            {"sparedWaits", gpu.spared_waits},
+            {"bindGroups", gpu.bind_groups},
+            {"waits", gpu.waits},
+            {"maps", gpu.maps},
+            {"writes", gpu.writes},
+            {"writtenBytes", gpu.written_bytes},
             {"readBytes", gpu.read_bytes}};
 }
 

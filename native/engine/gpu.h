@@ -24,6 +24,8 @@ struct GpuFault {
 struct GpuCounters {
     double dispatches    = 0;
     double submits       = 0;
+    double spared_waits  = 0; // waits of ggml for a queue that was idle
+    double bind_groups   = 0; // made; ggml asks for one for each dispatch
     double waits         = 0; // times that the engine waited for the GPU, maps included
     double maps          = 0; // round trips that brought data back
     double writes        = 0;

@@ -95,7 +95,7 @@ TEST_CASE("chat_reply: one reply goes on where another was, with what that one h
     for (const char * name : {THINKER, HERMES}) {
         const auto format = format_of(name);
         for (const std::string & raw : {thought + CALL, CALL + "\n" + CALL, "A < b. " + CALL, thought,
-                                      std::string("<tool_call>\n{\"name\": \"clo")}) {
+                                        std::string("<tool_call>\n{\"name\": \"clo")}) {
             CAPTURE(raw);
             for (size_t cut = 0; cut <= raw.size(); cut++) {
                 CAPTURE(cut);

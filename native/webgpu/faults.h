@@ -20,13 +20,15 @@ std::optional<Fault> take_fault();
 
 // What was asked of the GPU since the program began.
 struct Counters {
-    double dispatches = 0;
-    double submits    = 0;
-    double waits      = 0; // times that the engine waited for the GPU, maps included
-    double maps       = 0; // round trips that brought data back
-    double writes     = 0;
-    double written    = 0; // bytes
-    double read       = 0; // bytes
+    double dispatches   = 0;
+    double submits      = 0;
+    double spared_waits = 0; // waits of ggml for a queue that was idle
+    double waits        = 0; // times that the engine waited for the GPU, maps included
+    double maps         = 0; // round trips that brought data back
+    double writes       = 0;
+    double bind_groups  = 0; // made; ggml asks for one for each dispatch
+    double written      = 0; // bytes
+    double read         = 0; // bytes
 };
 
 const Counters & counters();

@@ -182,6 +182,7 @@ WaitStatus Instance::WaitAny(const Future & future, uint64_t timeout_ns) const {
     const double     timeout_ms =
         timeout_ns == UINT64_MAX ? -1 : patience * static_cast<double>(timeout_ns) / 1e6;
     if (!future.handle) {
+        counted.spared_waits++;
         future.settled();
         return WaitStatus::Success;
     }
@@ -327,6 +328,7 @@ BindGroup Device::CreateBindGroup(const BindGroupDescriptor * descriptor) const 
         hr_gpu_bind(static_cast<int32_t>(entry.binding), entry.buffer.id(), static_cast<double>(entry.offset),
                     static_cast<double>(entry.size));
     }
+    counted.bind_groups++;
     if (bind_groups.size() >= MOST_BIND_GROUPS) {
         bind_groups.clear();
     }

@@ -240,7 +240,15 @@
  * @typedef {{accepted: number, finished: number, cancelled: number, failed: number, waiting: number,
  *   running: number, steps: number, busyMs: number, prefillTokens: number, decodeTokens: number,
  *   cachedTokens: number, draftedTokens: number, acceptedDrafts: number, shiftedTokens: number,
- *   snapshots: SnapshotMetrics}} Metrics
+ *   snapshots: SnapshotMetrics, gpu?: GpuMetrics}} Metrics
+ */
+
+/**
+ * What was asked of the GPU since the engine was started. `waits` are round trips, `maps` those that brought data
+ * back; `sparedWaits` those that ggml asked for although the GPU had nothing to do. ggml also asks for a bind
+ * group for each dispatch; `bindGroups` were made, the others found.
+ * @typedef {{dispatches: number, submits: number, sparedWaits: number, bindGroups: number, waits: number,
+ *   maps: number, writes: number, writtenBytes: number, readBytes: number}} GpuMetrics
  */
 
 /**
