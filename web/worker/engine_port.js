@@ -41,8 +41,8 @@ const WAITING_EXPORTS = /** @type {const} */ ([
 /**
  * One engine in one instance of the artifact. Every method throws a HeadraceError once it has aborted.
  *
- * With a GPU, methods that give a promise may be suspended in the middle of the engine. Nothing else may be called
- * until they are done: the engine is not made for it, and its stack is in use.
+ * With a GPU, methods that give a promise may be suspended in the middle of the engine. Nothing else may be
+ * called until they are done: the engine is not made for it, and its stack is in use.
  */
 export class EnginePort {
   #module;

@@ -1,7 +1,10 @@
-// The engine's hands on navigator.gpu: handles for its objects, futures for its promises, a list of its faults.
+// The engine's hands on navigator.gpu: handles for its objects, futures for its promises, a list of its
+// faults.
 //
-// Counterparts: native/webgpu/browser_gpu.h, whose functions these are, and webgpu_library.js, which turns pointers
-// into the views and texts that arrive here. Not a judge of adapters: backend_choice.js is.
+// Counterparts: native/webgpu/browser_gpu.h, whose functions these are, and webgpu_library.js, which turns
+// pointers into the views and texts that arrive here. Not a judge of adapters: backend_choice.js is.
+
+import { HandleTable } from "./handle_table.js";
 
 /** @import { PowerPreference } from "../gpu_adapter.js" */
 
@@ -17,41 +20,6 @@ const FAULTS = /** @type {const} */ ({ lost: 1, destroyed: 2, outOfMemory: 3, va
  */
 
 /** @typedef {{promise: Promise<unknown>, result: FutureResult}} GpuFuture */
-
-/** Objects by small positive numbers, which are used again. */
-class HandleTable {
-  /** @type {any[]} */ #objects = [null];
-  /** @type {number[]} */ #free = [];
-
-  /** @param {object} object */
-  add(object) {
-    const handle = this.#free.pop() ?? this.#objects.length;
-    this.#objects[handle] = object;
-    return handle;
-  }
-
-  /**
-   * @param {number} handle
-   * @returns {any}
-   */
-  get(handle) {
-    const object = this.#objects[handle];
-    if (!object) throw new Error(`there is no GPU object ${handle}`);
-    return object;
-  }
-
-  /** @param {number} handle */
-  release(handle) {
-    this.get(handle);
-    this.#objects[handle] = null;
-    this.#free.push(handle);
-  }
-
-  /** How many are alive. */
-  get size() {
-    return this.#objects.length - 1 - this.#free.length;
-  }
-}
 
 /** One for each engine. No method waits but `wait`. */
 export class GpuBinding {
@@ -257,7 +225,7 @@ export class GpuBinding {
    * @param {number} size
    * @param {number} usage
    * @param {string} label
-   * @returns {{buffer: number, future: number}} the future fails if there is no memory for it, or no such size
+   * @returns {{buffer: number, future: number}} the future fails if there is no memory for it
    */
   createLargeBuffer(device, size, usage, label) {
     /** @type {GPUDevice} */

@@ -109,8 +109,8 @@ function instantiate(createHeadrace, wasm, threads, gpu, log) {
 }
 
 /**
- * Lets a call into the engine be suspended where it waits for the GPU (JavaScript Promise Integration). Not by
- * Emscripten's own -sJSPI, whose artifacts start nowhere else: this one also serves browsers without.
+ * Lets a call into the engine be suspended where it waits for the GPU (JavaScript Promise Integration). Not
+ * by Emscripten's own -sJSPI, whose artifacts start nowhere else: this one also serves browsers without.
  * @param {WebAssembly.Imports} imports
  */
 function letWait(imports) {

@@ -83,8 +83,8 @@
 
 /**
  * What was told of an answer, for an engine that goes on with it: a field of a query or a chat that is
- * submitted again, never an option of an application. `seed` is the one in force; `elapsedMs` since the request
- * was first submitted counts towards its deadline.
+ * submitted again, never an option of an application. `seed` is the one in force; `elapsedMs` since the
+ * request was first submitted counts towards its deadline.
  * @typedef {{tokenIds: number[], text: string, reasoning: string, toolCalls: ToolCall[],
  *   logprobs?: TokenLogprob[], seed?: number, elapsedMs: number}} Replay
  */
@@ -154,8 +154,8 @@
 
 /**
  * The worker adds `storage`, where the bytes lay and what was read of them, `heapBytes`: the size of the
- * engine's memory, which never shrinks, so that it is the peak of loading, and `reasons`: sentences about what
- * came of the GPU.
+ * engine's memory, which never shrinks, so that it is the peak of loading, and `reasons`: sentences about
+ * what came of the GPU.
  * @typedef {EngineReady & {storage: {kind: StorageKind, bytesRead: number, readMs: number},
  *   heapBytes: number, reasons: string[]}} ReadyEvent
  */
@@ -244,9 +244,9 @@
  */
 
 /**
- * What was asked of the GPU since the engine was started. `waits` are round trips, `maps` those that brought data
- * back; `sparedWaits` those that ggml asked for although the GPU had nothing to do. ggml also asks for a bind
- * group for each dispatch; `bindGroups` were made, the others found.
+ * What was asked of the GPU since the engine was started. `waits` are round trips, `maps` those that
+ * brought data back; `sparedWaits` those that ggml asked for although the GPU had nothing to do. ggml also
+ * asks for a bind group for each dispatch; `bindGroups` were made, the others found.
  * @typedef {{dispatches: number, submits: number, sparedWaits: number, bindGroups: number, waits: number,
  *   maps: number, writes: number, writtenBytes: number, readBytes: number}} GpuMetrics
  */

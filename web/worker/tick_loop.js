@@ -12,8 +12,8 @@ const TICK_BUDGET_MS = 16;
 /**
  * Runs while there is work and sleeps without a timer while there is none.
  *
- * A tick may be suspended while it waits for a GPU. What is asked meanwhile comes after it: everything that touches
- * the engine goes one after another, through #turn.
+ * A tick may be suspended while it waits for a GPU. What is asked meanwhile comes after it: everything that
+ * touches the engine goes one after another, through #turn.
  */
 export class TickLoop {
   #port;
