@@ -210,7 +210,9 @@ bool Adapter::HasFeature(FeatureName feature) const {
 }
 
 void Adapter::GetLimits(Limits * limits) const {
-    const auto read = [this](const char * name) { return std::max(0.0, hr_gpu_limit(id(), name)); };
+    // 4 GiB, which some adapters have, would be 0 where ggml counts in 32 bits.
+    constexpr double most = static_cast<double>(SIZE_MAX - 3);
+    const auto read = [this](const char * name) { return std::clamp(hr_gpu_limit(id(), name), 0.0, most); };
 #define X(type, name) limits->name = static_cast<type>(read(#name));
     HR_GPU_LIMITS(X)
 #undef X

@@ -15,7 +15,7 @@ addToLibrary({
   hr_gpu_future_result__deps: ["$stringToUTF8"],
   hr_gpu_future_result: (future, value, reason, capacity) => {
     const result = Module["webgpu"].takeResult(future);
-    HEAP32[value >> 2] = result.value;
+    HEAP32[value >>> 2] = result.value;
     stringToUTF8(result.reason, reason, capacity);
     return result.succeeded ? 1 : 0;
   },
@@ -52,7 +52,7 @@ addToLibrary({
   hr_gpu_create_large_buffer__deps: ["$UTF8ToString"],
   hr_gpu_create_large_buffer: (device, size, usage, label, buffer) => {
     const made = Module["webgpu"].createLargeBuffer(device, size, usage, UTF8ToString(label));
-    HEAP32[buffer >> 2] = made.buffer;
+    HEAP32[buffer >>> 2] = made.buffer;
     return made.future;
   },
   hr_gpu_create_shader__deps: ["$UTF8ToString"],
