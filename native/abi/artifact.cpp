@@ -3,9 +3,10 @@
 #include "abi/artifact.h"
 
 #if HR_WEBGPU
-#include "webgpu/faults.h"
-
 #include <ggml-webgpu.h>
+#endif
+#if HR_WEBGPU == 1
+#include "webgpu/faults.h"
 #endif
 
 #include <algorithm>
@@ -21,6 +22,7 @@ ggml_backend_dev_t webgpu_device() {
     return ggml_backend_reg_dev_count(backend) > 0 ? ggml_backend_reg_dev_get(backend, 0) : nullptr;
 }
 
+#if HR_WEBGPU == 1
 std::optional<GpuFault> webgpu_fault() {
     const std::optional<webgpu::Fault> fault = webgpu::take_fault();
     if (!fault) {
@@ -47,6 +49,8 @@ GpuCounters webgpu_counters() {
             .read_bytes    = counters.read};
 }
 
+#endif
+
 } // namespace
 #endif
 
@@ -64,7 +68,11 @@ Host host_facts() {
     host.default_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 #endif
 #if HR_WEBGPU
-    host.gpu = {webgpu_device, webgpu_fault, webgpu_counters};
+    host.gpu.device = webgpu_device;
+#endif
+#if HR_WEBGPU == 1
+    host.gpu.take_fault = webgpu_fault;
+    host.gpu.counters   = webgpu_counters;
 #endif
     return host;
 }

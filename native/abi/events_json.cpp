@@ -119,6 +119,7 @@ json gpu_use_json(const GpuUse & gpu) {
               {"known", test.known},
               {"ms", rounded(test.ms)},
               {"worst", std::move(worst)},
+              {"unchecked", test.unchecked},
               {"proven", test.proven}}}};
 }
 

@@ -138,13 +138,15 @@ void submit(hr_engine & handle, SubmitCommand command, RequestId id) {
 }
 
 // Ends a request that was not taken; the engine as well, if it was aborted over it.
-void refuse(hr_engine & handle, RequestId id, const Error & error) {
+void refuse(hr_engine & handle, RequestId id, const Error & raised) {
+    const bool  aborted = raised.code == ErrorCode::engine_aborted;
+    const Error error   = aborted ? handle.engine.explain(raised) : raised;
     try {
         handle.engine.events().push_back(FailedEvent{id, error});
     } catch (...) {
         handle.speechless = true;
     }
-    if (error.code == ErrorCode::engine_aborted) {
+    if (aborted) {
         fail(handle, error);
     }
 }

@@ -170,6 +170,7 @@ void Engine::open(const ModelFiles & files, LoadOptions & options, const ProvenO
 int64_t Engine::load(const ModelFiles & files, LoadOptions options, const ProvenOps & proven,
                      const LoadProgress & progress) {
     const double before = now_ms();
+    host_.gpu.forget_fault();
     try {
         with_abort_guard([&] { open(files, options, proven, progress); });
     } catch (const Error & raised) {
@@ -292,6 +293,7 @@ EngineMetrics Engine::metrics() const {
 
 size_t Engine::tick(double budget_ms) {
     const double end = now_ms() + budget_ms;
+    host_.gpu.forget_fault();
     try {
         do {
             with_abort_guard([&] { step(); });

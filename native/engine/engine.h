@@ -48,6 +48,9 @@ class Engine {
     int64_t load(const ModelFiles & files, LoadOptions options, const ProvenOps & proven,
                  const LoadProgress & progress);
 
+    // What a call that was aborted is to be told as: the GPU may be the cause.
+    Error explain(const Error & aborted) const { return host_.gpu.explain(aborted); }
+
     // Throws Error (queue_full) when no request can be queued now.
     void check_room() const { scheduler_->check_room(); }
 

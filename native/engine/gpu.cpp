@@ -19,6 +19,12 @@ ggml_backend_dev_t Gpu::chosen(const std::string & backend) const {
                 {{"missing", "shader-f16"}});
 }
 
+void Gpu::forget_fault() const {
+    if (take_fault) {
+        take_fault();
+    }
+}
+
 Error Gpu::explain(const Error & error) const {
     const std::optional<GpuFault> fault = take_fault ? take_fault() : std::nullopt;
     if (!fault) {

@@ -46,6 +46,9 @@ struct Gpu {
     // The device for the load option `backend`: null for the CPU. Throws Error (environment_unsupported).
     ggml_backend_dev_t chosen(const std::string & backend) const;
 
+    // Drops a fault that led to no error: it must not explain a later one.
+    void forget_fault() const;
+
     // The error to raise in place of one that the GPU has caused; any other comes back as it is.
     Error explain(const Error & error) const;
 };

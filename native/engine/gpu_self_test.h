@@ -36,13 +36,13 @@ struct OpVerdict {
 };
 
 struct SelfTestReport {
-    size_t      tested  = 0;
-    size_t      known   = 0; // of the operations, those that were not tested because they are known
-    size_t      skipped = 0; // that the device leaves to others, or that no inputs can be made up for
-    double      ms      = 0;
-    std::string worst_op;            // the signature that came nearest to its limit; empty: none tested
-    double      worst_error = 0;     // its normalised mean square error
-    std::vector<std::string> proven; // signatures of all that agree, tested now or known
+    size_t      tested = 0;
+    size_t      known  = 0; // of the operations, those that were not tested because they are known
+    double      ms     = 0;
+    std::string worst_op;               // the signature that came nearest to its limit; empty: none tested
+    double      worst_error = 0;        // its normalised mean square error
+    std::vector<std::string> proven;    // signatures of all that agree, tested now or known
+    std::vector<std::string> unchecked; // of those that no inputs can be made up for, or not in a small shape
 };
 
 // How far two outputs are apart: those of a device, and of a reference. Both are the block that the output lies in.

@@ -40,7 +40,7 @@ struct LoadOptions {
 
     std::string health_watch = "full"; // which logits end a request: see logit_watch.h
 
-    std::string backend       = "cpu";  // what computes: see gpu_device.h
+    std::string backend       = "cpu";  // what computes: see gpu.h
     int64_t     gpu_layers    = -1;     // layers whose weights lie on the GPU; -1: all
     std::string gpu_self_test = "auto"; // which ops are compared with the CPU's: see gpu_self_test.h
 };

@@ -177,10 +177,10 @@ Future Instance::RequestAdapter(const RequestAdapterOptions *, CallbackMode, Ada
 
 WaitStatus Instance::WaitAny(const Future & future, uint64_t timeout_ns) const {
     // A device that hangs is reset by the browser. One that is only slow, as one in software, needs more patience
-    // than ggml has, which gives up after 30 s.
-    constexpr double patience = 10;
-    const double     timeout_ms =
-        timeout_ns == UINT64_MAX ? -1 : patience * static_cast<double>(timeout_ns) / 1e6;
+    // than ggml has, which gives up after 30 s. Nothing is waited for without end: a load must come to one.
+    constexpr double patience   = 10;
+    constexpr double longest_ms = 300'000;
+    const double     timeout_ms = std::min(patience * static_cast<double>(timeout_ns) / 1e6, longest_ms);
     if (!future.handle) {
         counted.spared_waits++;
         future.settled();
@@ -210,8 +210,8 @@ bool Adapter::HasFeature(FeatureName feature) const {
 }
 
 void Adapter::GetLimits(Limits * limits) const {
-    // 4 GiB, which some adapters have, would be 0 where ggml counts in 32 bits.
-    constexpr double most = static_cast<double>(SIZE_MAX - 3);
+    // ggml counts in 32 bits here: 4 GiB would be 0, and the sum of two buffers just below it a small number.
+    constexpr double most = 0x7FFFFFFC;
     const auto read = [this](const char * name) { return std::clamp(hr_gpu_limit(id(), name), 0.0, most); };
 #define X(type, name) limits->name = static_cast<type>(read(#name));
     HR_GPU_LIMITS(X)

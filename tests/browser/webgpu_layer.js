@@ -1,6 +1,6 @@
 // A worker that runs the tests of native/webgpu/tests, one after another, and answers with what they say.
 //
-// Counterpart: test_webgpu.py, which starts it. `data` of the first message: {origin, glue, wasm}.
+// Counterpart: test_webgpu_layer.py, which starts it. `data` of the first message: {origin, glue, wasm}.
 
 addEventListener("message", async ({ data: { origin, glue, wasm } }) => {
   try {

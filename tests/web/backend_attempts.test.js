@@ -30,7 +30,7 @@ const MISMATCH = new HeadraceError("gpu_mismatch", "MUL_MAT q4_K: nmse 0.5 past 
 /** The verdicts of one adapter, kept from load to load. */
 async function openVerdicts() {
   const clock = { now: 1000 * DAY };
-  const scope = { adapter: INFO, browser: "b", build: "c" };
+  const scope = { adapter: AUTO.adapter, browser: "b", build: "c" };
   const storage = createMemoryStorage({ readBlob });
   return { clock, storage, verdicts: await GpuVerdicts.in(storage, scope, () => clock.now) };
 }

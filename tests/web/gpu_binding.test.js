@@ -91,6 +91,19 @@ test("a loss ends a wait that would last for ever, now and later", async () => {
   assert.equal(await binding.wait(binding.workDone(handle), -1), LOST);
 });
 
+test("a wait that is over leaves nothing behind", async () => {
+  const { binding, handle, device } = await bound();
+  device.queue.onSubmittedWorkDone = async () => {};
+  const before = binding.liveHandles;
+  for (let token = 0; token < 3; token++) {
+    const future = binding.workDone(handle);
+    assert.equal(await binding.wait(future, 1000), SETTLED);
+    binding.release(future);
+  }
+  assert.equal(binding.liveHandles, before);
+  assert.equal(binding.waiting, 0);
+});
+
 test("errors that nobody caught are told once, by kind, in order", async () => {
   const { binding, device } = await bound();
   const errors = [new GPUOutOfMemoryError("full"), new GPUValidationError("wrong"), new Error("odd")];

@@ -9,7 +9,13 @@ import { readBlob } from "./read_blob.js";
 
 const DAY = 24 * 3600 * 1000;
 const SCOPE = {
-  adapter: { vendor: "nvidia", architecture: "hopper", device: "", description: "H200" },
+  adapter: {
+    info: { vendor: "nvidia", architecture: "hopper", device: "", description: "H200" },
+    features: ["shader-f16", "subgroups"],
+    limits: { maxBufferSize: 1024, maxComputeInvocationsPerWorkgroup: 256 },
+    fallback: false,
+    software: false,
+  },
   browser: "Browser/1",
   build: "0123456789abcdef",
 };
@@ -18,6 +24,9 @@ const MISMATCH = {
   message: "MUL_MAT is wrong",
   detail: { op: "MUL_MAT q4_K", error: 1 },
 };
+
+/** The adapter under another name. @param {object} changes */
+const named = (changes) => ({ ...SCOPE.adapter, info: { ...SCOPE.adapter.info, ...changes } });
 
 /** Verdicts whose clock stands where it is put. @param {object} [changes] of the scope */
 async function openVerdicts(changes, storage = createMemoryStorage({ readBlob })) {
@@ -56,8 +65,10 @@ test("what was told is there for the next one who opens the same, in one file", 
 });
 
 for (const [name, changes] of [
-  ["adapter", { adapter: { ...SCOPE.adapter, description: "H100" } }],
-  ["adapter's vendor", { adapter: { ...SCOPE.adapter, vendor: "amd" } }],
+  ["adapter", { adapter: named({ description: "H100" }) }],
+  ["adapter's vendor", { adapter: named({ vendor: "amd" }) }],
+  ["adapter's features", { adapter: { ...SCOPE.adapter, features: ["shader-f16"] } }],
+  ["adapter's limits", { adapter: { ...SCOPE.adapter, limits: { maxBufferSize: 2048 } } }],
   ["browser", { browser: "Browser/2" }],
   ["build", { build: "fedcba9876543210" }],
 ]) {
@@ -71,11 +82,11 @@ for (const [name, changes] of [
 
 test("names do not run into each other", async () => {
   const { verdicts, storage } = await openVerdicts({
-    adapter: { ...SCOPE.adapter, device: "a", description: "b" },
+    adapter: named({ device: "a", description: "b" }),
   });
   await verdicts.prove(["ADD f32"]);
   const { verdicts: other } = await openVerdicts(
-    { adapter: { ...SCOPE.adapter, device: "ab", description: "" } },
+    { adapter: named({ device: "ab", description: "" }) },
     storage,
   );
   assert.deepEqual(await read(other), NOTHING);
@@ -108,6 +119,17 @@ test("what was bad is tried again after a month; what was proven stays", async (
   clock.now += 2 * DAY;
   const after = await read(verdicts);
   assert.deepEqual([after.proven, after.failed, Object.keys(after.models)], [["ADD f32"], null, ["all"]]);
+});
+
+test("what did not fit is tried again some day, however often fewer layers are loaded", async () => {
+  const { verdicts, clock } = await openVerdicts();
+  for (let load = 0; load < 4; load++) {
+    await verdicts.rememberLayers("m", { worked: 3, tooMany: 6 });
+    clock.now += 10 * DAY;
+  }
+  assert.deepEqual((await read(verdicts)).models, {});
+  await verdicts.rememberLayers("m", { worked: 3, tooMany: 5 });
+  assert.equal((await read(verdicts)).models.m.tooMany, 5);
 });
 
 const ENTRY = ["m", { worked: 1, tooMany: null, when: 1000 * DAY }];

@@ -9,7 +9,7 @@ import { adapterName } from "../gpu_adapter.js";
 import { ALL_LAYERS } from "./gpu_layers.js";
 import { NOTHING_KNOWN } from "./gpu_verdicts.js";
 
-/** @import { AdapterInfo } from "../gpu_adapter.js" */
+/** @import { AdapterFacts } from "../gpu_adapter.js" */
 /** @import { LayerEstimate } from "./gpu_layers.js" */
 /** @import { Failure, GpuVerdicts, LayerMemory, Verdicts } from "./gpu_verdicts.js" */
 /** @import { EngineReady, GpuCommand, GpuUse } from "./protocol.js" */
@@ -28,7 +28,7 @@ import { NOTHING_KNOWN } from "./gpu_verdicts.js";
  * @property {LoadOptions} options of the load, without those of the GPU
  * @property {string} model what the number of layers is remembered by: the model and what its context takes
  * @property {() => LayerEstimate | null} layers null when the file does not tell
- * @property {(adapter: AdapterInfo) => Promise<VerdictStore>} verdicts on that adapter
+ * @property {(adapter: AdapterFacts) => Promise<VerdictStore>} verdicts on that adapter
  * @property {(attempt: LoadAttempt) => Promise<EngineReady>} load in an instance of its own: after a failure an
  *   engine can only be freed, and what the GPU held must be free before the next attempt
  */
@@ -49,6 +49,7 @@ const GPU_FAILURES = new Set([
   "numeric_fault",
   "engine_aborted",
   "model_invalid",
+  "internal",
 ]);
 
 /**
@@ -60,7 +61,7 @@ export async function loadWhereItWorks(loading) {
   const { gpu, options, load } = loading;
   if (!gpu) return { ready: await load({ options, provenOps: [] }), reasons: [] };
   try {
-    return await new GpuAttempts(gpu, loading, await loading.verdicts(gpu.adapter.info)).run();
+    return await new GpuAttempts(gpu, loading, await loading.verdicts(gpu.adapter)).run();
   } catch (error) {
     if (gpu.required || !(error instanceof HeadraceError) || !isGpuFailure(error)) throw error;
     return { ready: await load({ options, provenOps: [] }), reasons: [whyCpu(error, gpu)] };
@@ -107,7 +108,7 @@ class GpuAttempts {
   /** @param {number} layers */
   async #asked(layers) {
     const ready = await this.#try(layers);
-    return { ready, reasons: layersReason(ready.gpu, "as asked") };
+    return { ready, reasons: [...layersReason(ready.gpu, "as asked"), ...uncheckedReason(ready.gpu)] };
   }
 
   async #fit() {
@@ -122,7 +123,7 @@ class GpuAttempts {
         const ready = await this.#try(count);
         await this.#verdicts.rememberLayers(model, { worked: count, tooMany });
         const why = tooMany === null ? "more are not expected to fit" : "more did not fit";
-        return { ready, reasons: layersReason(ready.gpu, why) };
+        return { ready, reasons: [...layersReason(ready.gpu, why), ...uncheckedReason(ready.gpu)] };
       } catch (error) {
         if (!isGpuMemory(error)) throw error;
         tooMany = count === ALL_LAYERS ? (facts?.total ?? null) : count;
@@ -190,6 +191,16 @@ function isGpuFailure(error) {
 function layersReason(use, why) {
   if (!use || use.layers >= use.layersTotal) return [];
   return [`${use.layers} of ${use.layersTotal} layers on the GPU: ${why}.`];
+}
+
+/**
+ * @param {GpuUse | undefined} use
+ * @returns {string[]}
+ */
+function uncheckedReason(use) {
+  const unchecked = use?.selfTest?.unchecked ?? [];
+  if (unchecked.length === 0) return [];
+  return [`On the GPU, but not comparable with the CPU: ${unchecked.join("; ")}.`];
 }
 
 /**

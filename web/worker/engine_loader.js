@@ -13,13 +13,16 @@ import { GpuBinding } from "./gpu_binding.js";
 /** @import { OpenedModel } from "./model_source.js" */
 /** @import { EngineReady, GpuCommand, ModelFiles } from "./protocol.js" */
 
-/** An instance; `gpu` is its way to the GPU, null for one that has none. @typedef {{port: EnginePort, gpu: GpuBinding | null}} Engine */
+/**
+ * An instance; `gpu` is its way to the GPU, null for one that has none.
+ * @typedef {{port: EnginePort, gpu: GpuBinding | null}} Engine
+ */
 
 export class EngineLoader {
   #addresses;
   #threads;
   #gpu;
-  /** @type {Engine} */ #engine;
+  /** Null while there is none. @type {Engine | null} */ #engine;
   #isUsed = false;
   #read = { bytesRead: 0, readMs: 0 };
 
@@ -50,6 +53,7 @@ export class EngineLoader {
 
   /** The instance of the latest attempt. */
   get port() {
+    if (!this.#engine) throw new HeadraceError("internal", "no instance of the engine is running");
     return this.#engine.port;
   }
 
@@ -68,7 +72,7 @@ export class EngineLoader {
    */
   async load(files, { options, provenOps }, onProgress) {
     await this.#prepare(options.backend === "webgpu");
-    const { port } = this.#engine;
+    const { port } = this;
     const paths = mountFiles(port, files);
     try {
       await port.load(paths, { ...options, threads: this.#threads }, onProgress, provenOps);
@@ -90,10 +94,12 @@ export class EngineLoader {
    * @param {boolean} onGpu
    */
   async #prepare(onGpu) {
-    const { port, gpu } = this.#engine;
-    if (this.#isUsed || (gpu !== null) !== onGpu) {
-      await port.discard();
-      gpu?.destroy();
+    const engine = this.#engine;
+    if (!engine || this.#isUsed || (engine.gpu !== null) !== onGpu) {
+      // Whatever fails from here on, this one is not freed again.
+      this.#engine = null;
+      await engine?.port.discard();
+      engine?.gpu?.destroy();
       this.#engine = await startEngine(this.#addresses, this.#threads, onGpu ? this.#gpu : null);
     }
     this.#isUsed = true;

@@ -67,16 +67,13 @@ export class EnginePort {
    * @throws {HeadraceError} artifact_missing, version_mismatch, out_of_memory, engine_aborted
    */
   static async start(addresses, threads, gpu = null) {
-    return new EnginePort(await startInstance(addresses, threads, gpu), gpu !== null);
+    return new EnginePort(await startInstance(addresses, threads, gpu));
   }
 
-  /**
-   * @param {Instance} instance
-   * @param {boolean} waits
-   */
-  constructor({ module, exports, memory, log }, waits) {
+  /** @param {Instance} instance */
+  constructor({ module, exports, memory, isWrapped, log }) {
     this.#module = module;
-    if (waits) this.#waiting = new Map(WAITING_EXPORTS.map((name) => [name, promising(exports[name])]));
+    if (isWrapped) this.#waiting = new Map(WAITING_EXPORTS.map((name) => [name, promising(exports[name])]));
     this.#memory = memory;
     this.#log = log;
     const version = module._hr_abi_version?.();

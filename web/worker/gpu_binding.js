@@ -28,9 +28,9 @@ export class GpuBinding {
   #handles = new HandleTable();
   /** @type {{kind: number, message: string}[]} */ #faults = [];
   /** @type {GPUDevice[]} */ #devices = [];
-  /** Resolves when a device is lost. */
-  #lost;
-  /** @type {() => void} */ #tellLost = () => {};
+  #isLost = false;
+  /** Those who wait; each ends with one of WAITED. @type {Set<(status: number) => void>} */
+  #waiters = new Set();
   /** @type {GPUFeatureName[]} */ #requiredFeatures = [];
   /** @type {Record<string, number>} */ #requiredLimits = {};
   /** @type {Record<string, number>} */ #constants = {};
@@ -43,9 +43,11 @@ export class GpuBinding {
   constructor(gpu, powerPreference = null) {
     this.#gpu = gpu;
     this.#powerPreference = powerPreference;
-    this.#lost = new Promise((resolve) => {
-      this.#tellLost = () => resolve(undefined);
-    });
+  }
+
+  /** Waits that are not over. */
+  get waiting() {
+    return this.#waiters.size;
   }
 
   /** GPU objects that the engine holds. */
@@ -100,19 +102,22 @@ export class GpuBinding {
    * @param {number} timeoutMs negative: none
    * @returns {Promise<number>} one of WAITED
    */
-  async wait(handle, timeoutMs) {
+  wait(handle, timeoutMs) {
+    if (this.#isLost) return Promise.resolve(WAITED.lost);
     const { promise } = this.#handles.get(handle);
-    let timer;
-    const settled = promise.then(() => WAITED.settled);
-    const lost = this.#lost.then(() => WAITED.lost);
-    const late = new Promise((resolve) => {
-      if (timeoutMs >= 0) timer = setTimeout(() => resolve(WAITED.timedOut), timeoutMs);
+    return new Promise((resolve) => {
+      /** @type {ReturnType<typeof setTimeout> | undefined} */
+      let timer;
+      const end = (/** @type {number} */ status) => {
+        clearTimeout(timer);
+        this.#waiters.delete(end);
+        resolve(status);
+      };
+      // Not a promise that all of them wait for: each would leave something behind in it, for every token.
+      this.#waiters.add(end);
+      promise.then(() => end(WAITED.settled));
+      if (timeoutMs >= 0) timer = setTimeout(() => end(WAITED.timedOut), timeoutMs);
     });
-    try {
-      return await Promise.race([settled, lost, late]);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   /**
@@ -154,7 +159,8 @@ export class GpuBinding {
     device.lost.then(({ reason, message }) => {
       const kind = reason === "destroyed" ? FAULTS.destroyed : FAULTS.lost;
       this.#faults.push({ kind, message: message || "the browser gives no reason" });
-      this.#tellLost();
+      this.#isLost = true;
+      for (const end of [...this.#waiters]) end(WAITED.lost);
     });
     device.onuncapturederror = (event) => {
       event.preventDefault();

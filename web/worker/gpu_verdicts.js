@@ -10,7 +10,7 @@ import { openOpfsStorage } from "../models/opfs_storage.js";
 import { sha256Hex } from "../models/sha256.js";
 
 /** @import { WireError } from "../errors.js" */
-/** @import { AdapterInfo } from "../gpu_adapter.js" */
+/** @import { AdapterFacts } from "../gpu_adapter.js" */
 /** @import { Storage } from "../models/types.js" */
 
 /** A wrong answer; `when` is milliseconds since 1970. @typedef {WireError & {when: number}} Failure */
@@ -29,7 +29,7 @@ import { sha256Hex } from "../models/sha256.js";
 
 /**
  * What verdicts hold for: the same adapter in the same browser with the same engine.
- * @typedef {{adapter: AdapterInfo, browser: string, build: string}} VerdictScope
+ * @typedef {{adapter: AdapterFacts, browser: string, build: string}} VerdictScope
  */
 
 const FOLDER = "headrace-webgpu";
@@ -70,8 +70,12 @@ export class GpuVerdicts {
    * @returns {Promise<GpuVerdicts>}
    */
   static async in(storage, { adapter, browser, build }, now = Date.now) {
-    const { vendor, architecture, device, description } = adapter;
-    const key = await sha256Hex(JSON.stringify([vendor, architecture, device, description, browser, build]));
+    const { info, features, limits } = adapter;
+    const { vendor, architecture, device, description } = info;
+    // Browsers hide most of the name, and kernels depend on features and limits.
+    const can = [[...features].sort(), Object.entries(limits).sort(([a], [b]) => (a < b ? -1 : 1))];
+    const named = [vendor, architecture, device, description, browser, build];
+    const key = await sha256Hex(JSON.stringify([named, can]));
     return new GpuVerdicts(storage, `${key}.json`, now);
   }
 
@@ -125,9 +129,12 @@ export class GpuVerdicts {
   async rememberLayers(model, layers) {
     await this.#change((verdicts) => {
       const models = new Map(verdicts.models);
+      const before = models.get(model);
+      // What did not fit once is tried again some day, however often fewer layers were loaded since.
+      const when = before?.tooMany === layers.tooMany ? before.when : this.#now();
       // At the end again: the first is the one that was not used for longest.
       models.delete(model);
-      models.set(model, { ...layers, when: this.#now() });
+      models.set(model, { ...layers, when });
       return { ...verdicts, models: new Map([...models].slice(-MAX_MODELS)) };
     });
   }

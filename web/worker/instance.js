@@ -25,9 +25,10 @@ const LOG_LINES = 20;
  */
 
 /**
- * `log` holds the last lines the engine has printed, and goes on doing so.
+ * `log` holds the last lines the engine has printed, and goes on doing so. `isWrapped`: its exports are to be
+ * called so that they can be suspended.
  * @typedef {{module: EmscriptenModule, exports: WebAssembly.Exports, memory: WebAssembly.Memory,
- *   log: readonly string[]}} Instance
+ *   isWrapped: boolean, log: readonly string[]}} Instance
  */
 
 /** The one import that waits, see native/webgpu/browser_gpu.h. */
@@ -79,6 +80,7 @@ function instantiate(createHeadrace, wasm, threads, gpu, log) {
     if (log.length > LOG_LINES) log.shift();
   };
   return new Promise((resolve, reject) => {
+    let isWrapped = false;
     /** @type {WebAssembly.Exports} */
     let exports;
     /** @type {WebAssembly.Memory} */
@@ -95,7 +97,7 @@ function instantiate(createHeadrace, wasm, threads, gpu, log) {
       ) {
         compile(wasm)
           .then(async (compiled) => {
-            if (gpu) letWait(imports);
+            isWrapped = gpu !== null && letWait(imports);
             const instance = await WebAssembly.instantiate(compiled, imports);
             exports = instance.exports;
             memory = findMemory(imports, instance);
@@ -104,7 +106,7 @@ function instantiate(createHeadrace, wasm, threads, gpu, log) {
           .catch(reject);
         return {};
       },
-    }).then((module) => resolve({ module, exports, memory }), reject);
+    }).then((module) => resolve({ module, exports, memory, isWrapped }), reject);
   });
 }
 
@@ -112,12 +114,14 @@ function instantiate(createHeadrace, wasm, threads, gpu, log) {
  * Lets a call into the engine be suspended where it waits for the GPU (JavaScript Promise Integration). Not
  * by Emscripten's own -sJSPI, whose artifacts start nowhere else: this one also serves browsers without.
  * @param {WebAssembly.Imports} imports
+ * @returns {boolean} false for an artifact with the official port of WebGPU, whose exports wait by themselves
  */
 function letWait(imports) {
   const group = Object.values(imports).find((functions) => WAITING_IMPORT in functions);
-  if (!group) throw otherBuild({ missing: [WAITING_IMPORT] });
+  if (!group) return false;
   const { Suspending } = /** @type {any} */ (WebAssembly);
   group[WAITING_IMPORT] = new Suspending(group[WAITING_IMPORT]);
+  return true;
 }
 
 /**

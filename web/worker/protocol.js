@@ -137,7 +137,7 @@
  * How the GPU was compared with the CPU: operations `tested` now and `known` from before, the time that it
  * took, the worst of those tested (null without any), and the signatures of those that were tested and agree.
  * @typedef {{tested: number, known: number, ms: number, worst: {op: string, error: number} | null,
- *   proven: string[]}} GpuSelfTest
+ *   unchecked: string[], proven: string[]}} GpuSelfTest
  */
 
 /**

@@ -1,4 +1,4 @@
-// Tests of webgpu_cpp.h in a browser, without ggml: each exported function is a test, see tests/browser/test_webgpu.py.
+// Tests of webgpu_cpp.h in a browser, without ggml: each exported function is a test, see tests/browser/test_webgpu_layer.py.
 //
 // Not a host test: what is tested is the way to navigator.gpu and back. A test returns nullptr, or what went wrong.
 #include "webgpu/faults.h"

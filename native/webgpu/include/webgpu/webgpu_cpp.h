@@ -335,7 +335,7 @@ class Instance {
     using AdapterCallback = std::function<void(RequestAdapterStatus, Adapter, StringView)>;
     Future RequestAdapter(const RequestAdapterOptions *, CallbackMode, AdapterCallback callback) const;
 
-    // Suspends the caller's whole stack. timeout_ns: UINT64_MAX for none.
+    // Suspends the caller's whole stack, for five minutes at most.
     WaitStatus WaitAny(const Future & future, uint64_t timeout_ns) const;
 
   private:
