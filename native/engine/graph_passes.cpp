@@ -7,18 +7,18 @@
 
 namespace headrace {
 
-static llama_context_ptr make_context(const Model & model, GraphPasses::Limits limits,
+// outputs: logits that memory is reserved for; 0: those of all tokens.
+static llama_context_ptr make_context(const Model & model, GraphPasses::Limits limits, int32_t outputs,
                                       ggml_backend_sched_eval_callback on_node, void * user) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx                = 64;
     params.n_batch              = static_cast<uint32_t>(limits.tokens);
     params.n_ubatch             = static_cast<uint32_t>(limits.tokens);
     params.n_seq_max            = static_cast<uint32_t>(limits.sequences);
-    // All of those without a context that later tokens see.
-    params.n_outputs_max     = model.is_causal() ? static_cast<uint32_t>(limits.outputs) : 0;
-    params.no_perf           = true;
-    params.cb_eval           = on_node;
-    params.cb_eval_user_data = user;
+    params.n_outputs_max        = static_cast<uint32_t>(outputs);
+    params.no_perf              = true;
+    params.cb_eval              = on_node;
+    params.cb_eval_user_data    = user;
 
     // One: others would still be at work on the context's memory after an abort, when it is freed.
     params.n_threads = params.n_threads_batch = 1;
@@ -32,9 +32,19 @@ static llama_context_ptr make_context(const Model & model, GraphPasses::Limits l
     return context;
 }
 
+static llama_context_ptr fitting_context(const Model & model, GraphPasses::Limits limits,
+                                         ggml_backend_sched_eval_callback on_node, void * user) {
+    llama_context_ptr context = make_context(model, limits, limits.outputs, on_node, user);
+    if (!llama_get_memory(context.get())) { // an encoder's outputs are all its tokens
+        context.reset();
+        context = make_context(model, limits, 0, on_node, user);
+    }
+    return context;
+}
+
 GraphPasses::GraphPasses(const Model & model, Limits limits, ggml_backend_sched_eval_callback on_node,
                          void * user)
-    : context_(make_context(model, limits, on_node, user)),
+    : context_(fitting_context(model, limits, on_node, user)),
       vocabulary_(std::max<Token>(1, llama_vocab_n_tokens(llama_model_get_vocab(model.get())))) {
     // A pool of ours: the one that ggml would make for each pass is lost when an assertion ends the pass.
     llama_attach_threadpool(context_.get(), thread_.get(), thread_.get());

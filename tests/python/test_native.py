@@ -112,12 +112,19 @@ def test_every_request_option_has_its_default_in_force(engine: Engine, declarati
     assert {**in_force, "seed": -1} == decode_names(declared)
 
 
+def test_webgpu_is_for_pages(open_engine: OpenEngine, tiny_model: Path) -> None:
+    with pytest.raises(HeadraceError, match="no WebGPU backend") as caught:
+        open_engine(tiny_model, backend="webgpu")
+    assert caught.value.code == "environment_unsupported"
+
+
 def test_every_load_option_is_echoed(
     open_engine: OpenEngine, tiny_model: Path, declarations: dict[str, Any]
 ) -> None:
     declared = [option for option in declarations["options"] if option["scope"] == "load"]
     chosen = {snake_case(option["name"]): other_value(option) for option in declared}
     chosen |= {"context_size": 256, "slots": 2, "threads": 2, "batch_size": 128}
+    chosen["backend"] = "cpu"  # the other one is for pages
     assert open_engine(tiny_model, **chosen).options == chosen
 
 
