@@ -106,7 +106,8 @@ def table(figures: Mapping[str, Any]) -> str:
         lines.append(f"same   {a!r}" if same else f"CPU    {a!r}\nGPU    {b!r}")
     if agreement["positions"]:
         lines.append(
-            f"top-1 agreement {agreement['top1']:.1%} of {agreement['positions']}, KL mean "
+            f"top-1 agreement {agreement['top1']:.1%} of {agreement['positions']}, "
+            f"{agreement['clearTop1']:.1%} of the {agreement['clearPositions']} without a near tie, KL mean "
             f"{agreement['klMean']:.2g}, max {agreement['klMax']:.2g} nats"
         )
     if agreement["cosines"]:

@@ -17,6 +17,9 @@ OPTIONS: Mapping[str, Any] = {"artifact": "st", "context": {"size": 1024}, "pref
 RUN = Path(__file__).with_suffix(".js").read_text()
 """A JavaScript function, to be evaluated with a dictionary of `Questions` and the model's address."""
 
+CLEAR_LEAD = 0.2
+"""Nats between the two likeliest tokens. The rounding of neither backend turns that round."""
+
 FORCED_PROMPT = "The most important rule of a good kitchen is"
 
 TEXT = (
@@ -82,16 +85,20 @@ def beginnings(text: str, count: int) -> list[str]:
 def compare(cpu: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
     """How two runs of gpu_agreement.js agree.
 
-    `{sameTexts: [bool], positions, top1, klMean, klMax, cosines}`: `top1` is the share of positions whose
-    likeliest token is the same; `kl` the GPU's divergence from the CPU in nats, over the CPU's
-    twenty likeliest tokens and the rest as one.
+    `{sameTexts: [bool], positions, top1, clearPositions, clearTop1, klMean, klMax, cosines}`: `top1` is the
+    share of positions whose likeliest token is the same, `clearTop1` that of those where the CPU's leads
+    clearly; `kl` the GPU's divergence from the CPU in nats, over the CPU's twenty likeliest tokens and the rest
+    as one.
     """
     divergences = [divergence(a, b) for a, b in zip(cpu["next"], gpu["next"], strict=True)]
     same = [a[0][0] == b[0][0] for a, b in zip(cpu["next"], gpu["next"], strict=True)]
+    clear = [same[place] for place, top in enumerate(cpu["next"]) if top[0][1] - top[1][1] >= CLEAR_LEAD]
     return {
         "sameTexts": [a == b for a, b in zip(cpu["texts"], gpu["texts"], strict=True)],
         "positions": len(same),
         "top1": sum(same) / len(same) if same else None,
+        "clearPositions": len(clear),
+        "clearTop1": sum(clear) / len(clear) if clear else None,
         "klMean": sum(divergences) / len(divergences) if divergences else None,
         "klMax": max(divergences, default=None),
         "cosines": [cosine(a, b) for a, b in zip(cpu["vectors"], gpu["vectors"], strict=True)],

