@@ -87,8 +87,8 @@ def compare(cpu: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
 
     `{sameTexts: [bool], positions, top1, clearPositions, clearTop1, klMean, klMax, cosines}`: `top1` is the
     share of positions whose likeliest token is the same, `clearTop1` that of those where the CPU's leads
-    clearly; `kl` the GPU's divergence from the CPU in nats, over the CPU's twenty likeliest tokens and the rest
-    as one.
+    clearly; `kl` the GPU's divergence from the CPU in nats, over the CPU's twenty likeliest tokens and the
+    rest as one.
     """
     divergences = [divergence(a, b) for a, b in zip(cpu["next"], gpu["next"], strict=True)]
     same = [a[0][0] == b[0][0] for a, b in zip(cpu["next"], gpu["next"], strict=True)]
