@@ -1,10 +1,9 @@
 // What is written down of a graph: pairs, places, strides; and names that are the same for the same kernels.
 #include "engine/graph_recorder.h"
+#include "tests/cpu_graph.h"
 
 #include <doctest/doctest.h>
 #include <ggml-backend.h>
-#include <ggml-cpp.h>
-#include <ggml-cpu.h>
 
 #include <algorithm>
 #include <string>
@@ -14,41 +13,24 @@ using namespace headrace;
 
 namespace {
 
-// A graph that ggml's scheduler computes on the CPU under a recorder, in memory that its allocator reuses as it
-// does for a model: the first outputs take the places of the inputs.
-class Bench {
+// A graph under a recorder.
+class Bench : public CpuGraph {
   public:
-    Bench() : context_(ggml_init({1 << 20, nullptr, true})), cpu_(ggml_backend_cpu_init()) {
-        ggml_backend_t backend = cpu_.get();
-        sched_.reset(ggml_backend_sched_new(&backend, nullptr, 1, 64, false, false));
-        graph_ = ggml_new_graph(context_.get());
-    }
-
-    ggml_context * context() { return context_.get(); }
-
     ggml_tensor * input(int64_t ne0, int64_t ne1 = 1, int64_t ne2 = 1, ggml_type type = GGML_TYPE_F32) {
-        ggml_tensor * tensor = ggml_new_tensor_3d(context_.get(), type, ne0, ne1, ne2);
-        ggml_set_input(tensor);
-        inputs_.push_back(tensor);
-        return tensor;
+        return add_input(type, ne0, ne1, ne2);
     }
 
     // The signatures of what was seen while `outputs` were computed.
     std::vector<std::string> record(
         const std::vector<ggml_tensor *> & outputs,
         GraphRecorder::Concerns            concerns = [](const ggml_tensor &) { return true; }) {
-        for (ggml_tensor * output : outputs) {
-            ggml_set_output(output);
-            ggml_build_forward_expand(graph_, output);
-        }
         GraphRecorder recorder(std::move(concerns));
-        ggml_backend_sched_set_eval_callback(sched_.get(), GraphRecorder::on_node, &recorder);
-        REQUIRE(ggml_backend_sched_alloc_graph(sched_.get(), graph_));
-        for (ggml_tensor * tensor : inputs_) {
+        allocate(outputs, GraphRecorder::on_node, &recorder);
+        for (ggml_tensor * tensor : inputs()) {
             ggml_backend_tensor_memset(tensor, 0, 0, ggml_nbytes(tensor));
         }
         recorder.begin();
-        REQUIRE(ggml_backend_sched_graph_compute(sched_.get(), graph_) == GGML_STATUS_SUCCESS);
+        compute_graph();
         ops = recorder.ops();
         std::vector<std::string> names;
         for (const GraphOp & op : ops) {
@@ -58,13 +40,6 @@ class Bench {
     }
 
     std::vector<GraphOp> ops; // the last ones seen
-
-  private:
-    ggml_context_ptr           context_;
-    ggml_backend_ptr           cpu_;
-    ggml_backend_sched_ptr     sched_;
-    ggml_cgraph *              graph_ = nullptr;
-    std::vector<ggml_tensor *> inputs_;
 };
 
 using Names = std::vector<std::string>;

@@ -1,5 +1,6 @@
 // An op that writes nothing, or not everything, is found; an op that does its work is not (case G13).
 #include "engine/op_watch.h"
+#include "tests/cpu_graph.h"
 
 #include <doctest/doctest.h>
 #include <ggml-alloc.h>
@@ -18,52 +19,29 @@ namespace {
 
 constexpr int64_t WIDTH = 64;
 
-// A graph that ggml's scheduler computes on the CPU, in memory that its allocator reuses as it does for a model.
-class Bench {
+// A graph under a watch.
+class Bench : public CpuGraph {
   public:
-    Bench() : context_(ggml_init({1 << 20, nullptr, true})), cpu_(ggml_backend_cpu_init()) {
-        ggml_backend_t backend = cpu_.get();
-        sched_.reset(ggml_backend_sched_new(&backend, nullptr, 1, 64, false, false));
-        graph_ = ggml_new_graph(context_.get());
-    }
-
-    ggml_context * context() { return context_.get(); }
-
-    ggml_tensor * input(ggml_type type = GGML_TYPE_F32) {
-        ggml_tensor * tensor = ggml_new_tensor_1d(context_.get(), type, WIDTH);
-        ggml_set_input(tensor);
-        inputs_.push_back(tensor);
-        return tensor;
-    }
+    ggml_tensor * input(ggml_type type = GGML_TYPE_F32) { return add_input(type, WIDTH); }
 
     OpWatch::Stepping stepping = OpWatch::Stepping::single;
 
     // The values of `output` after a pass under the watch, with all inputs at `value`, whole numbers at 1.
     std::vector<float> compute(ggml_tensor * output, OpWatch & watch, float value = 0.5f) {
-        ggml_set_output(output);
-        ggml_build_forward_expand(graph_, output);
-        ggml_backend_sched_set_eval_callback(sched_.get(), OpWatch::on_node, &watch);
-        REQUIRE(ggml_backend_sched_alloc_graph(sched_.get(), graph_));
+        allocate({output}, OpWatch::on_node, &watch);
         const std::vector<float>   values(WIDTH, value);
         const std::vector<int32_t> ones(WIDTH, 1);
-        for (ggml_tensor * tensor : inputs_) {
+        for (ggml_tensor * tensor : inputs()) {
             const bool whole = tensor->type == GGML_TYPE_I32;
             ggml_backend_tensor_set(tensor, whole ? static_cast<const void *>(ones.data()) : values.data(), 0,
                                     ggml_nbytes(tensor));
         }
         watch.begin("decode", stepping);
-        REQUIRE(ggml_backend_sched_graph_compute(sched_.get(), graph_) == GGML_STATUS_SUCCESS);
+        compute_graph();
         std::vector<float> result(static_cast<size_t>(ggml_nelements(output)));
         ggml_backend_tensor_get(output, result.data(), 0, ggml_nbytes(output));
         return result;
     }
-
-  private:
-    ggml_context_ptr           context_;
-    ggml_backend_ptr           cpu_;
-    ggml_backend_sched_ptr     sched_;
-    ggml_cgraph *              graph_ = nullptr;
-    std::vector<ggml_tensor *> inputs_;
 };
 
 void write_nothing(ggml_tensor *, const ggml_tensor *, int, int, void *) {}

@@ -5,7 +5,8 @@ Every module in this folder marks its tests `browser`.
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.gguf_builder import contradictory, parrot, spell_bytes, unsound
 from tests.large_gguf import roomy_parrot
 
 OpenTab = Callable[..., Tab]
+TabsIn = Callable[..., AbstractContextManager[OpenTab]]
 
 
 @pytest.fixture(scope="session")
@@ -194,28 +196,28 @@ def tab_opener(
     assert not complaints, complaints
 
 
+@pytest.fixture(scope="module")
+def tabs_in(model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path) -> TabsIn:
+    """`tab_opener` of a browser, with the models and artifacts of these tests unless others are named."""
+    return partial(tab_opener, model_files=model_files, repo_root=repo_root, artifacts_dir=artifacts_dir)
+
+
 @pytest.fixture
-def open_tab(
-    browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
-) -> Iterator[OpenTab]:
+def open_tab(browser: Browser, tabs_in: TabsIn) -> Iterator[OpenTab]:
     """Opens tabs for one test, see `tab_opener`."""
-    with tab_opener(browser, model_files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(browser) as open_tab:
         yield open_tab
 
 
 @pytest.fixture
-def open_gpu_tab(
-    f16_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
-) -> Iterator[OpenTab]:
+def open_gpu_tab(f16_browser: Browser, tabs_in: TabsIn) -> Iterator[OpenTab]:
     """As `open_tab`, with the adapter that has shader-f16."""
-    with tab_opener(f16_browser, model_files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(f16_browser) as open_tab:
         yield open_tab
 
 
 @pytest.fixture
-def open_swiftshader_tab(
-    swiftshader_browser: Browser, model_files: Mapping[str, Path], repo_root: Path, artifacts_dir: Path
-) -> Iterator[OpenTab]:
+def open_swiftshader_tab(swiftshader_browser: Browser, tabs_in: TabsIn) -> Iterator[OpenTab]:
     """As `open_tab`, with an adapter that lacks shader-f16."""
-    with tab_opener(swiftshader_browser, model_files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(swiftshader_browser) as open_tab:
         yield open_tab

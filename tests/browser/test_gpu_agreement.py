@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from bench.gpu_agreement import Questions, beginnings, compare, divergence
-from tests.browser.conftest import tab_opener
+from tests.browser.conftest import TabsIn
 
 pytestmark = pytest.mark.browser
 
@@ -30,12 +30,11 @@ Agree = Callable[[Path, Questions], Mapping[str, Any]]
 
 
 @pytest.fixture
-def agree(f16_browser: Browser, repo_root: Path, artifacts_dir: Path) -> Agree:
+def agree(f16_browser: Browser, tabs_in: TabsIn) -> Agree:
     """Asks both backends, and compares; also what the GPU's run said of itself, as `gpu`."""
 
     def agree(model: Path, questions: Questions) -> Mapping[str, Any]:
-        files = {"tiny.gguf": model}
-        with tab_opener(f16_browser, files, repo_root, artifacts_dir) as open_tab:
+        with tabs_in(f16_browser, model_files={"tiny.gguf": model}) as open_tab:
             tab = open_tab()
             address = tab.run("() => new URL('/models/tiny.gguf', location.href).href")
             runs = questions.ask(tab.run, address)

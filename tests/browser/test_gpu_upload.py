@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.conftest import tab_opener
+from tests.browser.conftest import TabsIn
 from tests.browser.gpu_wrapper import EngineGpu, GpuTraits
 from tests.large_gguf import heavy_parrot
 
@@ -27,17 +27,13 @@ LOAD = """async (options) => {
 
 
 def test_a_quarter_of_a_gigabyte_needs_little_of_the_heap(
-    f16_browser: Browser,
-    model_files: Mapping[str, Path],
-    repo_root: Path,
-    artifacts_dir: Path,
-    tmp_path: Path,
+    f16_browser: Browser, tabs_in: TabsIn, model_files: Mapping[str, Path], tmp_path: Path
 ) -> None:
     # Wider layers than these are the CPU's: what they compute for a batch would be past what a binding holds.
     heavy = heavy_parrot(tmp_path / "heavy.gguf", hidden=36_000, blocks=2)
     assert heavy.stat().st_size > 240e6
     files = {**model_files, "heavy.gguf": heavy}
-    with tab_opener(f16_browser, files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(f16_browser, model_files=files) as open_tab:
         tab = open_tab(gpu=GpuTraits())
         empty = tab.run(LOAD, {"model": "/models/abc.gguf"})
         loaded = tab.run(LOAD, {"model": "/models/heavy.gguf"})
@@ -50,15 +46,11 @@ def test_a_quarter_of_a_gigabyte_needs_little_of_the_heap(
 
 
 def test_a_tensor_too_large_for_a_binding_stays_on_the_cpu(
-    f16_browser: Browser,
-    model_files: Mapping[str, Path],
-    repo_root: Path,
-    artifacts_dir: Path,
-    tmp_path: Path,
+    f16_browser: Browser, tabs_in: TabsIn, model_files: Mapping[str, Path], tmp_path: Path
 ) -> None:
     """Case E4: 145 MB where a binding holds 128 MiB. The audit says so, and the model speaks."""
     wide = heavy_parrot(tmp_path / "wide.gguf", hidden=126_000)
-    with tab_opener(f16_browser, {**model_files, "wide.gguf": wide}, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(f16_browser, model_files={**model_files, "wide.gguf": wide}) as open_tab:
         tab = open_tab()
         empty = tab.run(LOAD, {"model": "/models/abc.gguf"})
         loaded = tab.run(LOAD, {"model": "/models/wide.gguf"})

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext
 from starlette.applications import Starlette
 
 from build_tools.gpu_adapter import GpuChromium
-from tests.browser.conftest import OpenTab, tab_opener
+from tests.browser.conftest import OpenTab, TabsIn
 from tests.browser.downloads import MIB
 from tests.browser.gpu import gpu_browser
 from tests.browser.gpu_wrapper import (
@@ -222,17 +222,11 @@ def test_a_crash_of_the_gpu_process_is_a_loss_and_its_successor_serves(
     assert call(tab, place, "compute", [1])["value"]["results"] == [2.5, 2.5]
 
 
-def test_the_gpu_s_memory_can_end(
-    browser: Browser,
-    f16_chromium: GpuChromium,
-    model_files: Mapping[str, Path],
-    repo_root: Path,
-    artifacts_dir: Path,
-) -> None:
+def test_the_gpu_s_memory_can_end(browser: Browser, f16_chromium: GpuChromium, tabs_in: TabsIn) -> None:
     """Case E6: the browser's own out-of-memory error, from the driver up."""
     with (
         gpu_browser(browser, f16_chromium.with_memory(256 * MIB)) as started,
-        tab_opener(started, model_files, repo_root, artifacts_dir) as open_tab,
+        tabs_in(started) as open_tab,
     ):
         tab = open_tab()
         for _ in range(3):
@@ -244,15 +238,11 @@ def test_the_gpu_s_memory_can_end(
 
 
 def test_a_person_s_browser_refuses_its_gpu_after_two_crashes(
-    browser: Browser,
-    f16_chromium: GpuChromium,
-    model_files: Mapping[str, Path],
-    repo_root: Path,
-    artifacts_dir: Path,
+    browser: Browser, f16_chromium: GpuChromium, tabs_in: TabsIn
 ) -> None:
     with (
         gpu_browser(browser, f16_chromium, arguments=()) as started,
-        tab_opener(started, model_files, repo_root, artifacts_dir) as open_tab,
+        tabs_in(started) as open_tab,
     ):
         tab = open_tab()
         for _ in range(2):

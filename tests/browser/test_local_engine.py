@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from build_tools.workspace import Workspace
-from tests.browser.conftest import tab_opener
+from tests.browser.conftest import TabsIn
 from tests.browser.tab import Tab
 from tests.gguf_builder import embedder, parrot
 from tests.lora_builder import lora
@@ -138,13 +138,9 @@ def model_files(
 
 @pytest.fixture(scope="module", params=["st", "mt"])
 def local(
-    request: pytest.FixtureRequest,
-    browser: Browser,
-    model_files: Mapping[str, Path],
-    repo_root: Path,
-    artifacts_dir: Path,
+    request: pytest.FixtureRequest, browser: Browser, tabs_in: TabsIn, model_files: Mapping[str, Path]
 ) -> Iterator[Local]:
-    with tab_opener(browser, model_files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(browser, model_files=model_files) as open_tab:
         yield Local(open_tab(), request.param)
 
 
@@ -382,14 +378,14 @@ def test_an_encoder_refuses_what_it_cannot_do(local: Local) -> None:
 
 def test_vectors_of_an_embedding_model(
     browser: Browser,
+    tabs_in: TabsIn,
     model_files: Mapping[str, Path],
     minilm_f16: Path,
     repo_root: Path,
-    artifacts_dir: Path,
 ) -> None:
     reference = json.loads((repo_root / "tests/data/minilm_vectors.json").read_text())
     files = {**model_files, "minilm.gguf": minilm_f16}
-    with tab_opener(browser, files, repo_root, artifacts_dir) as open_tab:
+    with tabs_in(browser, model_files=files) as open_tab:
         local = Local(open_tab(), "mt")
         assert local.load("minilm.gguf", threads=2)["operations"] == ["embed"]
         vectors = local.result("embed", reference["sentences"][:3], normalize=True)["vectors"]

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from build_tools.workspace import Workspace
-from tests.browser.conftest import tab_opener
+from tests.browser.conftest import TabsIn
 
 pytestmark = pytest.mark.browser
 
@@ -39,9 +39,8 @@ RUN = """async ({ script, program }) => {
 @pytest.fixture(scope="module")
 def results(
     f16_browser: Browser,
-    model_files: Mapping[str, Path],
+    tabs_in: TabsIn,
     workspace: Workspace,
-    repo_root: Path,
     artifacts_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
@@ -50,7 +49,7 @@ def results(
     shutil.copytree(artifacts_dir, folder)
     for end in ("js", "wasm"):
         shutil.copy(workspace.build / "wasm-st" / f"{PROGRAM}.{end}", folder)
-    with tab_opener(f16_browser, model_files, repo_root, folder) as open_tab:
+    with tabs_in(f16_browser, artifacts_dir=folder) as open_tab:
         yield open_tab().run(RUN, {"script": WORKER.read_text(), "program": PROGRAM})
 
 

@@ -117,7 +117,6 @@ export class EnginePort {
    * @param {LoadOptions} options
    * @param {(fraction: number) => void} onProgress from 0 to 1, called during the load
    * @param {string[]} [provenOps] operations that the GPU is known to compute as the CPU does
-   * @returns {Promise<boolean>} whether it is loaded; if not, the engine can only be freed
    * @throws {HeadraceError} storage_failed and others of the files, when it failed because they could not be
    *   read
    */
@@ -134,7 +133,6 @@ export class EnginePort {
         this.#callWaiting("hr_engine_load", this.#engine, pointer, length, progress, 0),
       );
       if (loaded === 0) this.#throwReadFailure();
-      return loaded !== 0;
     } finally {
       this.#module.removeFunction(progress);
     }
